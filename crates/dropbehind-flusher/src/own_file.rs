@@ -68,8 +68,8 @@ const REFUSED: u32 = 3;
 pub struct CachedBefore {
     at_position: bool,
     claimed: Option<ByteRange>,
-    /// `None` if there was no look.
-    parts: Option<RangeSet>,
+    /// The pages that were looked at, and the cached parts of them. `None` if there was no look.
+    looked: Option<(ByteRange, RangeSet)>,
 }
 
 /// One open file, as its users and the flusher see it.
@@ -248,9 +248,9 @@ impl OwnFile {
             self.claims.claim(pages);
             found.claimed = Some(pages);
             let cached = residency::resident_in(fd, pages).unwrap_or_else(|_| vec![pages]);
-            found.parts = Some(cached.into_iter().collect());
+            found.looked = Some((pages, cached.into_iter().collect()));
         } else {
-            found.parts = Some(RangeSet::new());
+            found.looked = Some((pages, RangeSet::new()));
         }
         found
     }
@@ -265,9 +265,11 @@ impl OwnFile {
         mode: Mode,
         cached: CachedBefore,
     ) {
-        let due = match &cached.parts {
-            None => self.tell_written(fd, range, bytes, mode),
-            Some(parts) => self.tell_looked(fd, range, bytes, mode, parts),
+        let due = match &cached.looked {
+            Some((pages, parts)) if !range.is_empty() => {
+                self.tell_looked(fd, range, bytes, mode, *pages, parts)
+            }
+            _ => self.tell_written(fd, range, bytes, mode),
         };
         self.end_write(&cached);
         self.slow_down(due, bytes);
@@ -283,13 +285,17 @@ impl OwnFile {
         }
     }
 
-    /// Reports a write to pages of which `cached` were cached before, and no others.
+    /// Reports a write. Of the pages `looked`, `cached` were cached before, and no others.
+    ///
+    /// Others that use the same position may have moved it since the look. Then the write is
+    /// somewhere else, at least in part.
     fn tell_looked(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,
         range: ByteRange,
         bytes: u64,
         mode: Mode,
+        looked: ByteRange,
         cached: &RangeSet,
     ) -> Due {
         self.last_mode.store(mode.to_bits(), Ordering::Relaxed);
@@ -299,11 +305,16 @@ impl OwnFile {
             .overlaps_of(pages)
             .flat_map(|part| runs(part, Found::Cached));
         let absent = cached
-            .gaps_of(pages)
+            .gaps_of(pages.intersection(looked))
             .flat_map(|part| runs(part, Found::Absent));
+        let before = ByteRange::new(pages.start, looked.start.min(pages.end));
+        let after = ByteRange::new(looked.end.max(pages.start), pages.end);
+        let elsewhere = [before, after]
+            .into_iter()
+            .flat_map(|part| runs(part, Found::NotLooked));
         let mut counted = bytes;
         let mut due = Due::default();
-        for run in there.chain(absent) {
+        for run in there.chain(absent).chain(elsewhere) {
             due = due.and(self.slot.wrote(run, counted));
             counted = 0;
         }

@@ -1,9 +1,10 @@
 //! What others have in the cache stays.
 
-use std::io::{Seek, SeekFrom};
+use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dropbehind::{File, Mode, OpenOptions};
 use dropbehind_testbed::reclaim::in_some_attempt;
@@ -27,6 +28,8 @@ everywhere! {
     an_overwrite_keeps_what_others_wrote_beyond_the_end: 16;
     appends_keep_exactly_what_others_append_meanwhile: 16;
     appends_after_a_cut_keep_the_page_that_others_began: 16;
+    writes_at_one_position_keep_exactly_what_others_had: 32;
+    writes_keep_what_others_had_while_the_position_moves: 32;
     random_reads_keep_exactly_what_others_had: 32;
     long_reads_at_one_position_keep_exactly_what_others_had: 96;
     what_others_cache_ahead_of_a_stream_stays: 64;
@@ -103,6 +106,74 @@ fn overwrite_keeps(place: &Place, readable: bool) {
         reclaim.stays(&path, cached_bytes, stats.kept_bytes)
     });
     check_on_disk(&path, 2, place.size_bytes());
+}
+
+/// A writer looks where the position is, and another may write there first.
+fn writes_at_one_position_keep_exactly_what_others_had(place: &Place) {
+    const WRITERS: u64 = 3;
+    let path = place.cold_file(1);
+    in_some_attempt(|reclaim| {
+        residency::evict(&path);
+        let before = warm_half(&path, place.size_bytes());
+        let file = open_to_overwrite(&path);
+        let writes = place.size_bytes() / WRITERS / (8 * KIB);
+        std::thread::scope(|scope| {
+            for _ in 0..WRITERS {
+                let mut file = &file;
+                scope.spawn(move || {
+                    for _ in 0..writes {
+                        file.write_all(&[7; 8 * KIB as usize]).unwrap();
+                    }
+                });
+            }
+        });
+        file.sync_all().unwrap();
+        settle(&file);
+        let stats = file.stats();
+        assert_balanced(&stats);
+        assert_eq!(stats.bytes_written, WRITERS * writes * 8 * KIB);
+        all_kept(reclaim, &path, &before, &file)
+    });
+}
+
+/// A write is not where its writer has looked if another thread seeks in between.
+fn writes_keep_what_others_had_while_the_position_moves(place: &Place) {
+    let path = place.cold_file(1);
+    in_some_attempt(|reclaim| {
+        residency::evict(&path);
+        let before = warm_half(&path, place.size_bytes());
+        let warm = before.iter().filter(|page| **page).count();
+        let file = open_to_overwrite(&path);
+        let mut written_bytes = 0;
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (mut seeker, done) = (&file, &done);
+            scope.spawn(move || {
+                let mut dice = Dice::new(3);
+                while !done.load(Ordering::Relaxed) {
+                    let to = dice.below(place.size_bytes() - MIB);
+                    seeker.seek(SeekFrom::Start(to)).unwrap();
+                }
+            });
+            let mut dice = Dice::new(5);
+            for _ in 0..1000 {
+                let block = vec![7; dice.below(10 * KIB) as usize + 1];
+                (&file).write_all(&block).unwrap();
+                written_bytes += block.len() as u64;
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        file.sync_all().unwrap();
+        settle(&file);
+        let stats = file.stats();
+        assert_balanced(&stats);
+        assert_eq!(stats.bytes_written, written_bytes);
+        let after = residency::resident_map(&path).unwrap();
+        let kept = (0..after.len()).filter(|page| before[*page] && after[*page]);
+        let [kept_bytes, warm_bytes] =
+            [kept.count(), warm].map(|pages| pages as u64 * residency::page_bytes());
+        reclaim.stays(&path, kept_bytes, warm_bytes)
+    });
 }
 
 fn an_overwrite_after_a_read_keeps_exactly_what_others_had(place: &Place) {
