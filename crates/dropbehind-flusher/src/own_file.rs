@@ -266,10 +266,8 @@ impl OwnFile {
         cached: CachedBefore,
     ) {
         let due = match &cached.looked {
-            Some((pages, parts)) if !range.is_empty() => {
-                self.tell_looked(fd, range, bytes, mode, *pages, parts)
-            }
-            _ => self.tell_written(fd, range, bytes, mode),
+            None => self.tell_written(fd, range, bytes, mode),
+            Some((pages, parts)) => self.tell_looked(fd, range, bytes, mode, *pages, parts),
         };
         self.end_write(&cached);
         self.slow_down(due, bytes);
@@ -312,12 +310,7 @@ impl OwnFile {
         let elsewhere = [before, after]
             .into_iter()
             .flat_map(|part| runs(part, Found::NotLooked));
-        let mut counted = bytes;
-        let mut due = Due::default();
-        for run in there.chain(absent).chain(elsewhere) {
-            due = due.and(self.slot.wrote(run, counted));
-            counted = 0;
-        }
+        let due = self.push_written(there.chain(absent).chain(elsewhere), bytes);
         self.told(fd, due)
     }
 
@@ -344,16 +337,22 @@ impl OwnFile {
         mode: Mode,
     ) -> Due {
         self.last_mode.store(mode.to_bits(), Ordering::Relaxed);
-        if range.is_empty() {
-            return self.told(fd, self.slot.wrote_somewhere(bytes));
-        }
-        let mut counted = bytes;
-        let mut due = Due::default();
-        for run in Run::covering(range, mode) {
-            due = due.and(self.slot.wrote(run, counted));
-            counted = 0;
-        }
+        let due = self.push_written(Run::covering(range, mode), bytes);
         self.told(fd, due)
+    }
+
+    /// Puts the runs of a write of `bytes` bytes into the slot. There may be none: far out, and if
+    /// another thread moved the position meanwhile.
+    fn push_written(&self, runs: impl Iterator<Item = Run>, bytes: u64) -> Due {
+        let mut uncounted = Some(bytes);
+        let mut due = Due::default();
+        for run in runs {
+            due = due.and(self.slot.wrote(run, uncounted.take().unwrap_or(0)));
+        }
+        match uncounted {
+            Some(bytes) => due.and(self.slot.wrote_somewhere(bytes)),
+            None => due,
+        }
     }
 
     fn told(self: &Arc<Self>, fd: BorrowedFd<'_>, due: Due) -> Due {

@@ -554,3 +554,20 @@ fn requests_are_as_long_as_the_disks() {
         assert!(requests.iter().all(within), "{mode}: {requests:?}");
     }
 }
+
+/// The flusher hears of no page beyond 4 PiB, but of every byte.
+#[test]
+fn bytes_far_out_are_counted() {
+    let kind = Kind::Mounted(Fs::Xfs);
+    need!(all kind.needs());
+    let place = Place::new(kind, 16 * MIB);
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).open(place.path()).unwrap();
+    file.write_all_at(&[1; 5000], 5 << 50).unwrap();
+    assert_eq!(file.stats().bytes_written, 5000);
+    file.write_all_at(&[1; 5000], 0).unwrap();
+    settle(&file);
+    let stats = file.stats();
+    assert_balanced(&stats);
+    assert_eq!(stats.bytes_written, 10_000);
+}
