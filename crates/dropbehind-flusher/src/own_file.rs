@@ -66,7 +66,6 @@ const REFUSED: u32 = 3;
 /// What [`OwnFile::will_write`] found cached.
 #[derive(Debug, Default)]
 pub struct CachedBefore {
-    at_position: bool,
     claimed: Option<ByteRange>,
     /// The pages that were looked at, and the cached parts of them. `None` if there was no look.
     looked: Option<(ByteRange, RangeSet)>,
@@ -91,7 +90,7 @@ pub struct OwnFile {
     /// Here and not in the library's file: after a fork, the child's files get new handles. A
     /// lock that another thread held at the fork would stay locked in the child forever.
     pub reader: Mutex<Reader>,
-    /// Held during a long read at the position: the next one must know where it is then.
+    /// Held during a write or a long read at the position: the next one must know where it is then.
     pub turns: Mutex<()>,
     pub(crate) claims: Claims,
     /// The file in records that do not come from its flusher.
@@ -106,8 +105,6 @@ pub struct OwnFile {
     furthest: AtomicU64,
     /// Whether a look before a write is one cheap call.
     looks: OnceLock<bool>,
-    /// Threads that write at the position, and have not reported it.
-    position_writers: AtomicU32,
     /// The mode of the last write.
     last_mode: AtomicU8,
     /// One of the program's fsyncs has failed, perhaps before the flusher had its
@@ -161,7 +158,6 @@ impl OwnFile {
             appends: Mutex::default(),
             furthest: AtomicU64::new(0),
             looks: OnceLock::new(),
-            position_writers: AtomicU32::new(0),
             last_mode: AtomicU8::new(0),
             failed_sync: AtomicBool::new(false),
             closed_early: AtomicBool::new(false),
@@ -213,27 +209,16 @@ impl OwnFile {
         self.before_is_new.store(true, Ordering::Release);
     }
 
-    /// Announces a write of `range`; `at_position` says that it is where the shared position is now.
+    /// Announces a write of `range`.
     ///
     /// Unless it only makes longer what was written before, this looks what of it is cached: others may
     /// have brought that in since this file was opened. None of it is dropped before
     /// [`OwnFile::wrote`]. The look is one call of some 0.2 us. There is none before Linux 6.5 and on
     /// overlayfs.
-    pub fn will_write(
-        &self,
-        fd: BorrowedFd<'_>,
-        range: ByteRange,
-        at_position: bool,
-        mode: Mode,
-    ) -> CachedBefore {
-        let mut found = CachedBefore {
-            at_position,
-            ..CachedBefore::default()
-        };
-        // Another thread may be writing there, and will have moved the position.
-        let others = at_position && self.position_writers.fetch_add(1, Ordering::AcqRel) > 0;
+    pub fn will_write(&self, fd: BorrowedFd<'_>, range: ByteRange, mode: Mode) -> CachedBefore {
+        let mut found = CachedBefore::default();
         let extends = self.furthest.fetch_max(range.end, Ordering::Relaxed) == range.start;
-        if others || !mode.drops() || extends && !self.slot.is_quiet() {
+        if !mode.drops() || extends && !self.slot.is_quiet() {
             return found;
         }
         if !*self.looks.get_or_init(|| cachestat_sees(fd)) {
@@ -278,15 +263,12 @@ impl OwnFile {
         if let Some(claimed) = cached.claimed {
             self.claims.release(claimed);
         }
-        if cached.at_position {
-            self.position_writers.fetch_sub(1, Ordering::AcqRel);
-        }
     }
 
     /// Reports a write. Of the pages `looked`, `cached` were cached before, and no others.
     ///
-    /// Others that use the same position may have moved it since the look. Then the write is
-    /// somewhere else, at least in part.
+    /// A thread that seeks, or reads at the position, may have moved it since the look. Then the write
+    /// is somewhere else, at least in part.
     fn tell_looked(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,

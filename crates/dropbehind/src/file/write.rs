@@ -9,6 +9,7 @@ use dropbehind_policy::{ByteRange, Mode};
 
 use super::File;
 use super::native::may_be_refusal;
+use dropbehind_flusher::lock;
 
 impl File {
     pub(crate) fn write_once(
@@ -32,8 +33,8 @@ impl File {
             }
             return result;
         };
-        let start = offset.unwrap_or_else(|| self.shared.position.load(Ordering::Relaxed));
-        let operation = self.write_operation(start);
+        let position = || self.shared.position.load(Ordering::Relaxed);
+        let operation = self.write_operation(offset.unwrap_or_else(position));
         let natively = mode == Mode::DONTCACHE && self.native_wanted(operation);
         if natively && let Some(result) = self.write_native(bufs, offset) {
             return result;
@@ -45,24 +46,24 @@ impl File {
                 self.write_emulated(bufs, offset, natively.then_some(operation))
             });
         }
+        // The kernel, too, lets only one write at a time move the position.
+        let turn = offset.is_none().then(|| lock(&handle.turns));
+        let start = offset.unwrap_or_else(position);
         let length: usize = bufs.iter().map(|buf| buf.len()).sum();
         let wanted = ByteRange::new(start, start.saturating_add(length as u64));
-        let cached = handle.will_write(self.as_fd(), wanted, offset.is_none(), mode);
+        let cached = handle.will_write(self.as_fd(), wanted, mode);
         let result = self.write_emulated(bufs, offset, natively.then_some(operation));
+        let end = position();
+        drop(turn);
         if let Ok(count) = result
             && count > 0
         {
             let bytes = count as u64;
             let range = match offset {
                 Some(offset) => ByteRange::new(offset, offset + bytes),
-                // Threads that write at a shared position at the same time don't know who
-                // wrote where. But every write lies between the position before it and the
-                // position after the last write that it overlapped with, so together they
-                // report all of it.
-                None => {
-                    let end = self.shared.position.load(Ordering::Relaxed);
-                    ByteRange::new(start.min(end.saturating_sub(bytes)), end)
-                }
+                // Another thread may have moved it by a seek or a read: then the write lies between
+                // where it was before and where it is now.
+                None => ByteRange::new(start.min(end.saturating_sub(bytes)), end),
             };
             handle.wrote(self.as_fd(), range, bytes, effective, cached);
         } else {

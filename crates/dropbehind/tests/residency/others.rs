@@ -29,6 +29,7 @@ everywhere! {
     appends_keep_exactly_what_others_append_meanwhile: 16;
     appends_after_a_cut_keep_the_page_that_others_began: 16;
     writes_at_one_position_keep_exactly_what_others_had: 32;
+    writes_at_one_position_keep_what_others_read_since_an_earlier_one: 32;
     writes_keep_what_others_had_while_the_position_moves: 32;
     random_reads_keep_exactly_what_others_had: 32;
     long_reads_at_one_position_keep_exactly_what_others_had: 96;
@@ -110,12 +111,25 @@ fn overwrite_keeps(place: &Place, readable: bool) {
 
 /// A writer looks where the position is, and another may write there first.
 fn writes_at_one_position_keep_exactly_what_others_had(place: &Place) {
+    writers_at_one_position(place, 0);
+}
+
+fn writes_at_one_position_keep_what_others_read_since_an_earlier_one(place: &Place) {
+    writers_at_one_position(place, 4 * KIB);
+}
+
+/// Writes `first_bytes`, and then from several threads what others have half of by then.
+fn writers_at_one_position(place: &Place, first_bytes: u64) {
     const WRITERS: u64 = 3;
     let path = place.cold_file(1);
     in_some_attempt(|reclaim| {
         residency::evict(&path);
-        let before = warm_half(&path, place.size_bytes());
         let file = open_to_overwrite(&path);
+        write_pattern(&mut &file, 1, 0, first_bytes, 4 * KIB);
+        (&file).rewind().unwrap();
+        file.sync_all().unwrap();
+        settle(&file);
+        let before = warm_half(&path, place.size_bytes());
         let writes = place.size_bytes() / WRITERS / (8 * KIB);
         std::thread::scope(|scope| {
             for _ in 0..WRITERS {
@@ -131,7 +145,8 @@ fn writes_at_one_position_keep_exactly_what_others_had(place: &Place) {
         settle(&file);
         let stats = file.stats();
         assert_balanced(&stats);
-        assert_eq!(stats.bytes_written, WRITERS * writes * 8 * KIB);
+        let written_bytes = first_bytes + WRITERS * writes * 8 * KIB;
+        assert_eq!(stats.bytes_written, written_bytes);
         all_kept(reclaim, &path, &before, &file)
     });
 }
