@@ -281,7 +281,8 @@ mod tests {
         lock(&own.disk.inbox).thread_runs = true;
         own.disk.dead.store(true, Ordering::SeqCst);
         let range = ByteRange::new(0, 4096);
-        own.wrote(fd, range, 4096, Mode::DONTCACHE, CachedBefore::default());
+        let due = own.wrote(fd, range, 4096, Mode::DONTCACHE, CachedBefore::default());
+        own.slow_down(due, 4096);
         // Waits for the keeper's answer.
         own.close(fd);
         assert!(lock(&own.disk.inbox).messages.is_empty());

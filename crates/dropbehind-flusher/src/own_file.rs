@@ -194,10 +194,9 @@ impl OwnFile {
         if looked_ns == WRITER_LOOKED || looked_ns != 0 && !is_writer {
             return;
         }
-        self.looked_ns.store(when, Ordering::Release);
         // After a while, others may have brought in more.
         if looked_ns != 0 && is_fresh {
-            return;
+            return self.looked_ns.store(when, Ordering::Release);
         }
         // Others may have made it longer since it was opened, and have the new pages cached.
         if let Ok(size_bytes) = dropbehind_linux::size_bytes(fd) {
@@ -207,6 +206,8 @@ impl OwnFile {
         self.furthest.fetch_max(size_bytes, Ordering::Relaxed);
         *before = Some(residency::map_of_file(fd, size_bytes));
         self.before_is_new.store(true, Ordering::Release);
+        // Other threads write only now: the map has nothing of theirs.
+        self.looked_ns.store(when, Ordering::Release);
     }
 
     /// Announces a write of `range`.
@@ -240,8 +241,8 @@ impl OwnFile {
         found
     }
 
-    /// Reports a write that has returned, and does whatever is due. `cached` is what
-    /// [`OwnFile::will_write`] said.
+    /// Reports a write that has returned. `cached` is what [`OwnFile::will_write`] said. The result is
+    /// for [`OwnFile::slow_down`].
     pub fn wrote(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,
@@ -249,13 +250,13 @@ impl OwnFile {
         bytes: u64,
         mode: Mode,
         cached: CachedBefore,
-    ) {
+    ) -> Due {
         let due = match &cached.looked {
             None => self.tell_written(fd, range, bytes, mode),
             Some((pages, parts)) => self.tell_looked(fd, range, bytes, mode, *pages, parts),
         };
         self.end_write(&cached);
-        self.slow_down(due, bytes);
+        due
     }
 
     /// An announced write has been reported, or has failed.
@@ -297,7 +298,7 @@ impl OwnFile {
     }
 
     /// Does what is due after a write of `bytes` bytes.
-    fn slow_down(&self, due: Due, bytes: u64) {
+    pub fn slow_down(&self, due: Due, bytes: u64) {
         if due == Due::default() {
             return;
         }

@@ -1,9 +1,10 @@
-//! The parts of a file that a reader is about to read.
+//! The parts of a file that a reader or writer of this process is about to use.
 //!
-//! A reader checks what is cached, and takes those pages for others'. But some may be our
-//! own, still waiting to be dropped. If they were dropped between the check and the read, the
-//! read would fetch them again, and nobody would know whose they are. So a reader claims a
-//! range before it checks, and the flusher drops nothing in a claimed range.
+//! It checks what is cached, and takes those pages for others'. But some may be our own, still
+//! waiting to be dropped. If they were dropped between the check and the read, the read would fetch
+//! them again, and nobody would know whose they are. So a reader claims a range before it checks, and
+//! a writer before it checks a range in which something is cached. The flusher drops nothing in a
+//! claimed range.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -11,7 +12,7 @@ use dropbehind_policy::ByteRange;
 
 use crate::lock;
 
-/// The ranges claimed by the readers of a file, and the one being dropped.
+/// The ranges claimed by the users of a file, and the one being dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     state: Mutex<State>,
@@ -20,15 +21,15 @@ pub(crate) struct Claims {
 
 #[derive(Debug, Default)]
 struct State {
-    reading: Vec<ByteRange>,
+    claimed: Vec<ByteRange>,
     dropping: ByteRange,
-    /// Readers that wait for the drop to end. Waking nobody would still cost a system call,
+    /// Users that wait for the drop to end. Waking nobody would still cost a system call,
     /// and there is a drop for each scattered page.
     waiting: usize,
 }
 
 impl Claims {
-    /// Claims a range for reading, after any drop that overlaps it has ended.
+    /// Claims a range, after any drop that overlaps it has ended.
     pub(crate) fn claim(&self, range: ByteRange) {
         let mut state = lock(&self.state);
         while state.dropping.overlaps(range) {
@@ -37,20 +38,20 @@ impl Claims {
             state = woken.unwrap_or_else(PoisonError::into_inner);
             state.waiting -= 1;
         }
-        state.reading.push(range);
+        state.claimed.push(range);
     }
 
     /// Gives a claim up.
     pub(crate) fn release(&self, range: ByteRange) {
-        let reading = &mut lock(&self.state).reading;
-        if let Some(at) = reading.iter().position(|claimed| *claimed == range) {
-            reading.swap_remove(at);
+        let claims = &mut lock(&self.state).claimed;
+        if let Some(at) = claims.iter().position(|claimed| *claimed == range) {
+            claims.swap_remove(at);
         }
     }
 
     /// Gives all claims up.
     pub(crate) fn release_all(&self) {
-        lock(&self.state).reading.clear();
+        lock(&self.state).claimed.clear();
     }
 
     /// Starts a drop of `range`, which lasts until the result is dropped; `None` if any part
@@ -72,7 +73,7 @@ impl Claims {
 
 impl State {
     fn is_claimed(&self, range: ByteRange) -> bool {
-        self.reading.iter().any(|claimed| claimed.overlaps(range))
+        self.claimed.iter().any(|claimed| claimed.overlaps(range))
     }
 }
 

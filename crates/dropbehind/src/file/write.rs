@@ -54,7 +54,6 @@ impl File {
         let cached = handle.will_write(self.as_fd(), wanted, mode);
         let result = self.write_emulated(bufs, offset, natively.then_some(operation));
         let end = position();
-        drop(turn);
         if let Ok(count) = result
             && count > 0
         {
@@ -65,7 +64,9 @@ impl File {
                 // where it was before and where it is now.
                 None => ByteRange::new(start.min(end.saturating_sub(bytes)), end),
             };
-            handle.wrote(self.as_fd(), range, bytes, effective, cached);
+            let due = handle.wrote(self.as_fd(), range, bytes, effective, cached);
+            drop(turn);
+            handle.slow_down(due, bytes);
         } else {
             handle.end_write(&cached);
         }
