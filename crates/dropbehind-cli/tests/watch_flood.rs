@@ -107,7 +107,7 @@ fn a_users_descriptors_keep_no_others_files_cached() {
         std::fs::write(file, vec![1; 64 << 10]).unwrap();
     }
     // It says that it has not looked for all that is open, later.
-    let is_said = || watch.log().contains("users have so many files open");
+    let is_said = || watch.log().contains("programs have so many files open");
     let are_cached = || {
         files
             .iter()
