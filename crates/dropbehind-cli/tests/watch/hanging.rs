@@ -113,6 +113,11 @@ fn a_raw_disk_is_not_waited_for() {
         let mut command = python(program);
         let mut somebody = Somebody::runs(command.args([disk, &is_named.to_string()]));
         somebody.says("open");
+        // It opens the disk for a moment when it hears of it, which waits, too.
+        let socket = user.file("runtime/watch.sock");
+        while is_named && !asked(&socket, "snapshot\n").contains(disk) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let hanging = fs.hang();
         drop(somebody.child.stdin.take());
         while fs.waiting() == 0 {
