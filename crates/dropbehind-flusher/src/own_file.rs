@@ -206,7 +206,7 @@ impl OwnFile {
         self.furthest.fetch_max(size_bytes, Ordering::Relaxed);
         *before = Some(residency::map_of_file(fd, size_bytes));
         self.before_is_new.store(true, Ordering::Release);
-        // Other threads write only now: the map has nothing of theirs.
+        // Last: until then, other threads' first writes wait, so that the map has nothing of theirs.
         self.looked_ns.store(when, Ordering::Release);
     }
 
