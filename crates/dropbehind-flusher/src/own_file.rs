@@ -539,6 +539,14 @@ impl OwnFile {
         self.await_keeper()
     }
 
+    /// Waits until the flusher has its own description, if it is about to get one: it opens that by a
+    /// descriptor of the program's, perhaps the one that the caller closes next.
+    pub fn await_open(&self) {
+        if self.registration.load(Ordering::Acquire) == PENDING {
+            self.await_keeper();
+        }
+    }
+
     /// Waits for the keeper's answer. Returns false if there is none in time, or no flusher.
     fn await_keeper(&self) -> bool {
         let started = Instant::now();

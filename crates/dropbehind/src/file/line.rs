@@ -54,12 +54,16 @@ impl File {
         if !shared.applies {
             return None;
         }
-        if shared.handle.get().is_none() {
-            let made = self.new_handle()?;
-            let first = shared.handle.get_or_init(|| made);
-            if first.is_ours() {
-                return Some(Line::First(first));
+        let first = match shared.handle.get() {
+            // Another thread has made it by now, unless this is the child of a fork.
+            Some(first) => first,
+            None => {
+                let made = self.new_handle()?;
+                shared.handle.get_or_init(|| made)
             }
+        };
+        if first.is_ours() {
+            return Some(Line::First(first));
         }
         let before = shared.handle_after_fork.load_full();
         if let Some(handle) = before.as_ref().filter(|handle| handle.is_ours()) {
@@ -84,12 +88,18 @@ impl File {
 
     /// Tells the flusher that the file is closed or given back, if this is the last clone.
     pub(super) fn detach(&self, tell: fn(&Arc<OwnFile>, BorrowedFd<'_>)) {
-        if self.file.is_none() || self.shared.open.fetch_sub(1, Ordering::AcqRel) > 1 {
+        if self.file.is_none() {
             return;
         }
-        if let Some(handle) = self.line() {
+        let is_last = self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1;
+        let Some(handle) = self.line() else {
+            return;
+        };
+        if is_last {
             lock(&handle.reader).finish(self.as_fd(), &handle);
             tell(&handle, self.as_fd());
+        } else {
+            handle.await_open();
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ everywhere! {
     native_writes_of_a_new_file_leave_nothing: 24;
     random_writes_leave_nothing: 64;
     threads_at_one_position_leave_nothing: 64;
+    first_writes_of_short_threads_leave_nothing: 16;
     threads_that_append_leave_nothing: 24;
     appends_while_another_thread_seeks_leave_nothing: 16;
     appends_while_another_thread_sets_the_size_leave_nothing: 64;
@@ -410,6 +411,34 @@ fn threads_at_one_position_leave_nothing(place: &Place) {
         place.size_bytes(),
         "the threads share one position"
     );
+}
+
+/// Each thread writes once, at the same time as the others, and then closes its clone and ends.
+fn first_writes_of_short_threads_leave_nothing(place: &Place) {
+    const THREADS: u64 = 8;
+    let path = place.path();
+    for round in 0..200 {
+        let file = create(place, Mode::DONTCACHE);
+        let ready = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (clone, ready) = (file.try_clone().unwrap(), &ready);
+                scope.spawn(move || {
+                    ready.fetch_add(1, Ordering::Relaxed);
+                    // A thread that sleeps wakes up too late.
+                    while ready.load(Ordering::Relaxed) < THREADS {
+                        std::thread::yield_now();
+                    }
+                    let offset = (round % 2 * THREADS + thread) * 8 * MIB / THREADS;
+                    clone.write_all_at(&[7; 4 << 10], offset).unwrap();
+                });
+            }
+        });
+        settle(&file);
+        assert_eq!(file.stats().bytes_written, THREADS * 4 * KIB);
+        assert_eq!(cached_bytes(&path), 0, "{round}: {:?}", file.stats());
+        assert_balanced(&file.stats());
+    }
 }
 
 fn threads_that_append_leave_nothing(place: &Place) {
