@@ -4,6 +4,7 @@
 mod appends;
 pub(crate) mod claims;
 pub(crate) mod fetchers;
+mod looks;
 pub(crate) mod reader;
 pub(crate) mod source;
 
@@ -13,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{FileId, cachestat_sees, futex_wait, futex_wake, monotonic_ns};
+use dropbehind_linux::{FileId, futex_wait, futex_wake};
 use dropbehind_policy::residency::ResidencyMap;
-use dropbehind_policy::{ByteRange, Found, Mode, RangeSet, Stats, StreamConfig};
+use dropbehind_policy::{ByteRange, Mode, Stats, StreamConfig};
 
 use dropbehind_slot::{Due, Pause, Run, Slot, TURN};
 
@@ -25,6 +26,7 @@ use crate::trace::Label;
 use crate::{lock, residency};
 use appends::Appends;
 use claims::Claims;
+pub use looks::CachedBefore;
 pub use reader::Reader;
 
 /// A waiting writer checks this often that its flusher is still alive.
@@ -54,22 +56,10 @@ const NAP_MAX: Duration = Duration::from_micros(200);
 /// start at once have not noticed each other.
 const UNHEARD_LIMIT_BYTES: u64 = 1 << 20;
 
-/// What a reader has seen cached counts for a write within this time, in nanoseconds.
-const LOOK_AGE_NS: u64 = 1_000_000_000;
-const WRITER_LOOKED: u64 = u64::MAX;
-
 const UNREGISTERED: u32 = 0;
 const PENDING: u32 = 1;
 const REGISTERED: u32 = 2;
 const REFUSED: u32 = 3;
-
-/// What [`OwnFile::will_write`] found cached.
-#[derive(Debug, Default)]
-pub struct CachedBefore {
-    claimed: Option<ByteRange>,
-    /// The pages that were looked at, and the cached parts of them. `None` if there was no look.
-    looked: Option<(ByteRange, RangeSet)>,
-}
 
 /// One open file, as its users and the flusher see it.
 #[derive(Debug)]
@@ -169,132 +159,6 @@ impl OwnFile {
     /// Returns false in the child of a fork: the flusher runs in the parent.
     pub fn is_ours(&self) -> bool {
         self.generation == dropbehind_linux::fork_generation()
-    }
-
-    /// Records what is cached before the first write that may have to drop.
-    pub fn look_before(&self, fd: BorrowedFd<'_>, mode: Mode) {
-        if mode.drops() && self.looked_ns.load(Ordering::Acquire) != WRITER_LOOKED {
-            self.look(fd, WRITER_LOOKED);
-        }
-    }
-
-    /// Records what is cached before the first read that may have to drop: before a write that soon
-    /// follows, pages of the read would be cached, too.
-    pub fn look_before_read(&self, fd: BorrowedFd<'_>) {
-        if self.looked_ns.load(Ordering::Acquire) == 0 {
-            self.look(fd, monotonic_ns());
-        }
-    }
-
-    fn look(&self, fd: BorrowedFd<'_>, when: u64) {
-        let mut before = lock(&self.before);
-        let looked_ns = self.looked_ns.load(Ordering::Acquire);
-        let is_writer = when == WRITER_LOOKED;
-        let is_fresh = monotonic_ns().saturating_sub(looked_ns) < LOOK_AGE_NS;
-        if looked_ns == WRITER_LOOKED || looked_ns != 0 && !is_writer {
-            return;
-        }
-        // After a while, others may have brought in more.
-        if looked_ns != 0 && is_fresh {
-            return self.looked_ns.store(when, Ordering::Release);
-        }
-        // Others may have made it longer since it was opened, and have the new pages cached.
-        if let Ok(size_bytes) = dropbehind_linux::size_bytes(fd) {
-            lock(&self.config).size_bytes = size_bytes;
-        }
-        let size_bytes = self.config().size_bytes;
-        self.furthest.fetch_max(size_bytes, Ordering::Relaxed);
-        *before = Some(residency::map_of_file(fd, size_bytes));
-        self.before_is_new.store(true, Ordering::Release);
-        // Last: until then, other threads' first writes wait, so that the map has nothing of theirs.
-        self.looked_ns.store(when, Ordering::Release);
-    }
-
-    /// Announces a write of `range`.
-    ///
-    /// Unless it only makes longer what was written before, this looks what of it is cached: others may
-    /// have brought that in since this file was opened. None of it is dropped before
-    /// [`OwnFile::wrote`]. The look is one call of some 0.2 us. There is none before Linux 6.5 and on
-    /// overlayfs.
-    pub fn will_write(&self, fd: BorrowedFd<'_>, range: ByteRange, mode: Mode) -> CachedBefore {
-        let mut found = CachedBefore::default();
-        let extends = self.furthest.fetch_max(range.end, Ordering::Relaxed) == range.start;
-        if !mode.drops() || extends && !self.slot.is_quiet() {
-            return found;
-        }
-        if !*self.looks.get_or_init(|| cachestat_sees(fd)) {
-            return found;
-        }
-        let pages = range.page_aligned_outward(dropbehind_linux::page_size());
-        let Ok(counted) = residency::count_seen(fd, pages) else {
-            return found;
-        };
-        if counted.cached_bytes > 0 {
-            // Some of it may be ours, and about to be dropped.
-            self.claims.claim(pages);
-            found.claimed = Some(pages);
-            let cached = residency::resident_in(fd, pages).unwrap_or_else(|_| vec![pages]);
-            found.looked = Some((pages, cached.into_iter().collect()));
-        } else {
-            found.looked = Some((pages, RangeSet::new()));
-        }
-        found
-    }
-
-    /// Reports a write that has returned. `cached` is what [`OwnFile::will_write`] said. The result is
-    /// for [`OwnFile::slow_down`].
-    pub fn wrote(
-        self: &Arc<Self>,
-        fd: BorrowedFd<'_>,
-        range: ByteRange,
-        bytes: u64,
-        mode: Mode,
-        cached: CachedBefore,
-    ) -> Due {
-        let due = match &cached.looked {
-            None => self.tell_written(fd, range, bytes, mode),
-            Some((pages, parts)) => self.tell_looked(fd, range, bytes, mode, *pages, parts),
-        };
-        self.end_write(&cached);
-        due
-    }
-
-    /// An announced write has been reported, or has failed.
-    pub fn end_write(&self, cached: &CachedBefore) {
-        if let Some(claimed) = cached.claimed {
-            self.claims.release(claimed);
-        }
-    }
-
-    /// Reports a write. Of the pages `looked`, `cached` were cached before, and no others.
-    ///
-    /// A thread that seeks, or reads at the position, may have moved it since the look. Then the write
-    /// is somewhere else, at least in part.
-    fn tell_looked(
-        self: &Arc<Self>,
-        fd: BorrowedFd<'_>,
-        range: ByteRange,
-        bytes: u64,
-        mode: Mode,
-        looked: ByteRange,
-        cached: &RangeSet,
-    ) -> Due {
-        self.last_mode.store(mode.to_bits(), Ordering::Relaxed);
-        let pages = range.page_aligned_outward(dropbehind_linux::page_size());
-        let runs = |part, found| Run::covering(part, mode).map(move |run| run.of(found));
-        let there = cached
-            .overlaps_of(pages)
-            .flat_map(|part| runs(part, Found::Cached));
-        let absent = cached
-            .gaps_of(pages.intersection(looked))
-            .flat_map(|part| runs(part, Found::Absent));
-        let before = ByteRange::new(pages.start, looked.start.min(pages.end));
-        let after = ByteRange::new(looked.end.max(pages.start), pages.end);
-        let elsewhere = [before, after]
-            .into_iter()
-            .flat_map(|part| runs(part, Found::NotLooked));
-        let due = self.push_written(there.chain(absent).chain(elsewhere), bytes);
-        self.told(fd, due)
     }
 
     /// Does what is due after a write of `bytes` bytes.
@@ -563,17 +427,6 @@ impl OwnFile {
 
     pub(crate) fn config(&self) -> StreamConfig {
         *lock(&self.config)
-    }
-
-    /// What was cached before the first I/O that may have to drop, if somebody has looked since this
-    /// was called last.
-    pub(crate) fn take_before(&self) -> Option<ResidencyMap> {
-        if !self.before_is_new.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut before = lock(&self.before);
-        self.before_is_new.store(false, Ordering::Relaxed);
-        before.take()
     }
 
     /// Tells the flusher that the program takes the file back, and may keep it open: without a name,
