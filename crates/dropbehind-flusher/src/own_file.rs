@@ -93,7 +93,7 @@ pub struct OwnFile {
     appends: Mutex<Appends>,
     /// Where the file ended when somebody looked, or the furthest write since then.
     furthest: AtomicU64,
-    /// Whether a look before a write is one cheap call.
+    /// See [`OwnFile::sees_cached`].
     looks: OnceLock<bool>,
     /// The mode of the last write.
     last_mode: AtomicU8,

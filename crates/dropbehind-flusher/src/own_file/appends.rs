@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
 use dropbehind_linux::{page_size, position, size_bytes};
@@ -223,7 +224,12 @@ impl OwnFile {
     ) -> io::Result<()> {
         let mut appends = lock(&self.appends);
         self.place_appends(fd, &mut appends);
+        let end = dropbehind_linux::size_bytes(fd).unwrap_or(0);
+        let mode = Mode::from_bits(self.last_mode.load(Ordering::Relaxed));
+        let zeroed = self.will_zero(fd, end, size_bytes, mode);
         set()?;
+        let due = self.zeroed(zeroed);
+        self.told(fd, due);
         appends.resized(size_bytes);
         self.tell_resized(size_bytes);
         Ok(())

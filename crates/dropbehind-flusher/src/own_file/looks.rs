@@ -22,6 +22,7 @@ pub struct CachedBefore {
     claimed: Option<ByteRange>,
     /// The pages that were looked at, and the cached parts of them. `None` if there was no look.
     looked: Option<(ByteRange, RangeSet)>,
+    zeroed: Option<Run>,
 }
 
 impl OwnFile {
@@ -72,11 +73,13 @@ impl OwnFile {
     /// overlayfs.
     pub fn will_write(&self, fd: BorrowedFd<'_>, range: ByteRange, mode: Mode) -> CachedBefore {
         let mut found = CachedBefore::default();
-        let extends = self.furthest.fetch_max(range.end, Ordering::Relaxed) == range.start;
+        let end = self.furthest.fetch_max(range.end, Ordering::Relaxed);
+        found.zeroed = self.will_zero(fd, end, range.start, mode);
+        let extends = end == range.start;
         if !mode.drops() || extends && !self.slot.is_quiet() {
             return found;
         }
-        if !*self.looks.get_or_init(|| cachestat_sees(fd)) {
+        if !self.sees_cached(fd) {
             return found;
         }
         let pages = range.page_aligned_outward(dropbehind_linux::page_size());
@@ -93,6 +96,37 @@ impl OwnFile {
             found.looked = Some((pages, RangeSet::new()));
         }
         found
+    }
+
+    /// Returns whether a look before a write is one cheap call.
+    fn sees_cached(&self, fd: BorrowedFd<'_>) -> bool {
+        *self.looks.get_or_init(|| cachestat_sees(fd))
+    }
+
+    /// The page in which a file of `size_bytes` ends, if it is not cached and the file is about to be
+    /// extended from `start` on, or to there. The kernel then reads that page, and zeroes it behind the
+    /// old end (`iomap_zero_range`, fs/iomap/buffered-io.c).
+    pub(super) fn will_zero(
+        &self,
+        fd: BorrowedFd<'_>,
+        size_bytes: u64,
+        start: u64,
+        mode: Mode,
+    ) -> Option<Run> {
+        let page = dropbehind_linux::page_size();
+        let last = ByteRange::new(size_bytes - size_bytes % page, size_bytes);
+        let ends_in_page = !last.is_empty() && start >= last.start + page;
+        if !ends_in_page || !mode.drops() || self.config().block_device || !self.sees_cached(fd) {
+            return None;
+        }
+        let counted = residency::count_seen(fd, last.page_aligned_outward(page)).ok()?;
+        let run = Run::covering(last, mode).next()?;
+        (counted.cached_bytes == 0).then_some(run.of(Found::Absent))
+    }
+
+    /// Reports such a page as written.
+    pub(super) fn zeroed(&self, page: Option<Run>) -> Due {
+        page.map_or(Due::default(), |page| self.slot.wrote(page, 0))
     }
 
     /// What was cached before the first I/O that may have to drop, if somebody has looked since this
@@ -116,10 +150,12 @@ impl OwnFile {
         mode: Mode,
         cached: CachedBefore,
     ) -> Due {
-        let due = match &cached.looked {
+        // First: what is counted last is waited for.
+        let due = self.zeroed(cached.zeroed);
+        let due = due.and(match &cached.looked {
             None => self.tell_written(fd, range, bytes, mode),
             Some((pages, parts)) => self.tell_looked(fd, range, bytes, mode, *pages, parts),
-        };
+        });
         self.end_write(&cached);
         due
     }

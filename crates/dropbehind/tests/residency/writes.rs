@@ -34,6 +34,7 @@ everywhere! {
     random_writes_leave_nothing: 64;
     threads_at_one_position_leave_nothing: 64;
     first_writes_of_short_threads_leave_nothing: 16;
+    the_page_of_an_end_that_moves_is_dropped_like_others: 16;
     threads_that_append_leave_nothing: 24;
     appends_while_another_thread_seeks_leave_nothing: 16;
     appends_while_another_thread_sets_the_size_leave_nothing: 64;
@@ -439,6 +440,31 @@ fn first_writes_of_short_threads_leave_nothing(place: &Place) {
         assert_eq!(cached_bytes(&path), 0, "{round}: {:?}", file.stats());
         assert_balanced(&file.stats());
     }
+}
+
+/// The kernel zeroes the rest of the page in which the file ended, and has to read it for that.
+fn the_page_of_an_end_that_moves_is_dropped_like_others(place: &Place) {
+    let (path, page) = (place.path(), residency::page_bytes());
+    let file = create(place, Mode::DONTCACHE);
+    for end in [MIB, 3 * MIB, 6 * MIB] {
+        file.write_all_at(&[7; 100], end).unwrap();
+        settle(&file);
+        assert_eq!(cached_bytes(&path), 0, "{end}: {:?}", file.stats());
+    }
+    if place.is_raw() {
+        return;
+    }
+    file.set_len(8 * MIB + 100).unwrap();
+    settle(&file);
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+    // Others have the page of the end now.
+    let reader = fs::File::open(&path).unwrap();
+    reader.read_at(&mut [0], 8 * MIB).unwrap();
+    assert_eq!(cached_bytes(&path), page);
+    file.write_all_at(&[7; 100], 10 * MIB).unwrap();
+    settle(&file);
+    assert_eq!(cached_bytes(&path), page, "{:?}", file.stats());
+    assert_balanced(&file.stats());
 }
 
 fn threads_that_append_leave_nothing(place: &Place) {
