@@ -89,13 +89,13 @@ impl Stream {
                 self.ownership.leave(part);
                 self.planner.withdraw(part);
             }
-        } else if self.eager && counted.dirty_bytes > 0 {
+        } else if (self.eager || self.flush) && counted.dirty_bytes > 0 {
             self.ask_once_more(context, piece);
         }
     }
 
-    /// Nothing reports other processes' writes: pages that are still dirty may have been
-    /// written by the program meanwhile, and the kernel would take half a minute.
+    /// Pages that are still dirty may have been written meanwhile, by a process that reports nothing,
+    /// and the kernel would take half a minute.
     fn ask_once_more(&mut self, context: &Context, piece: ByteRange) {
         let request_bytes = context.request_bytes(&self.config);
         let mut near: Vec<ByteRange> = Vec::new();

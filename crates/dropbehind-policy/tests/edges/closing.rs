@@ -1,6 +1,6 @@
 //! Files that are flushed, closed, deleted and looked at.
 
-use crate::quick_disk::{ID, MIB, PAGE, disk_with, requests, settle, settle_all};
+use crate::quick_disk::{ID, MIB, PAGE, disk_with, gone, requests, settle, settle_all};
 use dropbehind_policy::grace::GRACE_NS;
 use dropbehind_policy::{
     Action, ByteRange, Counted, Disk, Dropped, Found, Inspected, Mode, Next, Reason, StreamConfig,
@@ -118,6 +118,45 @@ fn a_flush_asks_for_lazily_written_pages_at_once() {
     disk.flush(4, ID);
     let asked = requests(&settle(&mut disk, 4, false));
     assert_eq!(asked, [(ByteRange::new(0, PAGE), Reason::Sync)]);
+}
+
+/// The kernel would take half a minute, and a caller waits.
+#[test]
+fn a_flush_asks_again_for_what_others_dirtied_meanwhile() {
+    let mut disk = disk_with(StreamConfig::default());
+    let range = ByteRange::new(0, MIB);
+    disk.wrote(2, ID, range, Mode::NOREUSE);
+    disk.flush(3, ID);
+    let mut is_dirty = false;
+    let (mut now, mut asked) = (3, Vec::new());
+    while !disk.stream(ID).expect("open").is_settled() && now < 5_000_000_000 {
+        match disk.next(now) {
+            Next::Do(Action::StartWriteback { range, .. }) => {
+                asked.push(range);
+                is_dirty = false;
+            }
+            Next::Do(Action::Count { range, .. }) => {
+                let dirty_bytes = u64::from(is_dirty) * range.len();
+                let counted = Counted {
+                    cached_bytes: range.len(),
+                    dirty_bytes,
+                    ..Counted::default()
+                };
+                disk.counted(now, ID, range, counted);
+            }
+            Next::Do(Action::Drop { ranges, .. }) if asked.len() == 1 => {
+                is_dirty = true;
+                let dropped = ranges.iter().map(|range| (*range, Dropped::NotClean));
+                disk.dropped(now, ID, dropped);
+            }
+            Next::Do(Action::Drop { ranges, .. }) => disk.dropped(now, ID, gone(&ranges)),
+            Next::Do(_) => {}
+            Next::At(due) => now = due,
+            Next::Idle => break,
+        }
+    }
+    assert_eq!(asked, [range, range]);
+    assert!(disk.stream(ID).expect("open").is_settled(), "{now}");
 }
 
 /// At its end a program does not wait for the disk, so nothing waits for what is in flight.
