@@ -115,7 +115,7 @@ impl OwnFile {
     ) -> Option<Run> {
         let page = dropbehind_linux::page_size();
         let last = ByteRange::new(size_bytes - size_bytes % page, size_bytes);
-        let ends_in_page = !last.is_empty() && start >= last.start + page;
+        let ends_in_page = !last.is_empty() && start / page > size_bytes / page;
         if !ends_in_page || !mode.drops() || self.config().block_device || !self.sees_cached(fd) {
             return None;
         }
