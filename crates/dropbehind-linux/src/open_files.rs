@@ -9,11 +9,11 @@ use crate::file::{FileId, FileKind};
 use crate::mount_namespace::mount_with_id;
 use crate::processes::numbered;
 use crate::reopen::open_named;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use std::fs;
 use std::io::{self, BufRead, BufReader};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 /// Where the descriptors of a process lead: one item for each, `None` for all but regular files
 /// and block devices.
@@ -163,15 +163,11 @@ impl FileLink {
     pub fn name(self) -> io::Result<NamedFile> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let fd = rustix::fs::open(self.path_of_link(), flags, Mode::empty())?;
-        let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
-        let asked = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
-        let stat = rustix::fs::statx(&fd, "", asked, wanted)?;
-        if id_of(&stat) != self.id {
+        let (named, id) = NamedFile::of(fd)?;
+        if id != self.id {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let is_told = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
-        let mount = is_told.then_some(stat.stx_mnt_id);
-        Ok(NamedFile { fd, mount })
+        Ok(named)
     }
 
     /// The path by which the process opened it, from the kernel: nothing is opened.
@@ -279,8 +275,8 @@ impl Description {
     }
 }
 
-/// What a link in `/proc` leads to, held by a descriptor that only names it. That opens
-/// nothing. The process may change what its link leads to, but not what we hold.
+/// A file that is held by a descriptor that only names it (`O_PATH`). That opens nothing. What led
+/// to it, such as a link in `/proc`, may change, but not what we hold.
 #[derive(Debug)]
 pub struct NamedFile {
     fd: OwnedFd,
@@ -288,6 +284,28 @@ pub struct NamedFile {
 }
 
 impl NamedFile {
+    /// The file at a path. All parts of that must be in the kernel's cache, as those of a file in use
+    /// are, and none may be a symbolic link: so this never waits, whatever users have put there.
+    ///
+    /// # Errors
+    ///
+    /// Those of openat2(2) with `RESOLVE_CACHED`, since Linux 5.12.
+    pub fn at(path: &Path) -> io::Result<NamedFile> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS;
+        let fd = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?;
+        Ok(Self::of(fd)?.0)
+    }
+
+    fn of(fd: OwnedFd) -> io::Result<(NamedFile, FileId)> {
+        let wanted = StatxFlags::INO | StatxFlags::MNT_ID;
+        let asked = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+        let stat = rustix::fs::statx(&fd, "", asked, wanted)?;
+        let is_told = stat.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+        let mount = is_told.then_some(stat.stx_mnt_id);
+        Ok((NamedFile { fd, mount }, id_of(&stat)))
+    }
+
     /// The ID of the mount that it is on ([`Mount::id`](crate::Mount::id)); `None` before
     /// Linux 5.8. No other mount gets this ID as long as this value exists.
     #[must_use]
@@ -308,6 +326,12 @@ impl NamedFile {
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.fd
+    }
+}
+
+impl AsFd for NamedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

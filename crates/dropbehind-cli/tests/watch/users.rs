@@ -428,3 +428,35 @@ fn more_open_files_than_descriptors_hide_no_others() {
     drop(holder);
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
+
+/// Threads of the kernel use it, and no process has it open.
+#[test]
+fn the_file_behind_a_loop_device_is_found() {
+    need!(Need::Root, Need::Cachestat, Need::Loop);
+    need!(Need::Tool("losetup"), Need::Tool("dd"));
+    let user = User::new();
+    let home = std::fs::canonicalize(user.file("")).unwrap();
+    user.writes("rules", &rules(&home));
+    let image = cold(home.join("image.wanted"), 64 << 20);
+    let mut attach = Command::new("losetup");
+    let attach = attach.args(["--find", "--show", "--direct-io=off"]);
+    let disk = String::from_utf8(attach.arg(&image).output().unwrap().stdout).unwrap();
+    let disk = disk.trim();
+    let mut watch = RunningWatch::by_rules(&user);
+    let copies = [
+        format!("if=/dev/zero of={disk} oflag=direct"),
+        format!("if={disk} of=/dev/null iflag=direct skip=32"),
+    ];
+    for (copy, bytes) in copies.iter().zip([32 << 20, 64 << 20]) {
+        let mut dd = Command::new("dd");
+        dd.args(["bs=1M", "count=32", "status=none"]);
+        assert!(dd.args(copy.split(' ')).status().unwrap().success());
+        let sample = brought(&user, bytes, &watch);
+        assert_eq!(sample["totals"]["left_bytes"], 0, "{}", watch.log());
+    }
+    let cached = residency::cached(&image).unwrap();
+    assert_eq!(cached.cached_pages, 0, "{}", watch.log());
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+    let detached = Command::new("losetup").args(["--detach", disk]).status();
+    assert!(detached.unwrap().success());
+}

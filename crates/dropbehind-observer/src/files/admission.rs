@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dropbehind_flusher::{CacheMap, WritebackSign};
-use dropbehind_linux::FileLink;
 use dropbehind_linux::{
-    Description, EventMask, FileKind, FileStat, FsKind, file_stat, filesystem, has_cachestat,
+    Description, EventMask, FileKind, FileLink, FileStat, FsKind, NamedFile, file_stat, filesystem,
+    has_cachestat,
 };
 use dropbehind_policy::grace::SMALL_FILE_BYTES;
 use dropbehind_policy::{FileNumber, Writeback};
@@ -41,13 +41,23 @@ impl Files {
     pub(crate) fn open_again(&mut self, process: i32, link: FileLink) -> Option<OwnedFd> {
         // From here on, the process can exchange neither the file nor its mount.
         let named = link.name().ok()?;
+        match link.kind {
+            FileKind::Block if self.trace.is_some() => {
+                self.may_open(process, &named)?.then(|| named.into_fd())
+            }
+            _ => self.open_named(process, &named),
+        }
+    }
+
+    /// The same for a file that is only named so far.
+    pub(super) fn open_named(&mut self, process: i32, named: &NamedFile) -> Option<OwnedFd> {
+        self.may_open(process, named)?.then(|| named.open().ok())?
+    }
+
+    fn may_open(&mut self, process: i32, named: &NamedFile) -> Option<bool> {
         let of_a_run = self.programs.namespace().is_some();
         let rules = &*self.rules.rules;
-        let may_open = of_a_run || self.mounts.may_open(rules, process, named.mount()?);
-        match link.kind {
-            FileKind::Block if self.trace.is_some() => may_open.then(|| named.into_fd()),
-            _ => may_open.then(|| named.open().ok())?,
-        }
+        Some(of_a_run || self.mounts.may_open(rules, process, named.mount()?))
     }
 
     /// Takes in a file that a process has open, though no event reported its open.

@@ -2,14 +2,17 @@
 //! before, passed on by another process, or are raw block devices.
 //!
 //! The kernel says which process brought in pages of which inode. That process has the file
-//! open, and `/proc` shows it. A block device's inode has the device's own number.
+//! open, and `/proc` shows it. A block device's inode has the device's own number. What a thread of
+//! the kernel uses may be behind a loop device, and sysfs shows that.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{FileId, FileLink, file_links, file_stat, kernel_device, process_stat};
+use dropbehind_linux::{
+    FileId, FileLink, NamedFile, backing_paths, file_links, file_stat, kernel_device, process_stat,
+};
 use dropbehind_policy::{Brought, FileNumber, Inode};
 use dropbehind_policy::{ByteRange, RangeSet};
 
@@ -17,6 +20,7 @@ use super::Files;
 use super::mappings::{Asked, Wanted};
 use super::open_file::is_deleted;
 use super::scan::Scan;
+use super::users::is_kernel_thread;
 use crate::board::lock;
 use crate::budget::Budget;
 use crate::device::name_device;
@@ -180,8 +184,21 @@ impl Files {
         Some(number)
     }
 
+    /// Opens the file behind a loop device that has this inode: the kernel's threads use it, and have
+    /// no descriptor.
+    fn open_backing(&mut self, process: i32, inode: Inode) -> Option<OwnedFd> {
+        let budget = Budget::new(SEARCH_ROUND);
+        let mut named = backing_paths().filter_map(|path| NamedFile::at(&path).ok());
+        let file = named.find(|named| self.inodes.inode_of(named.as_fd()) == Some(inode));
+        self.strangers.searched(process, budget.cost());
+        self.open_named(process, &file?)
+    }
+
     /// Opens the file with this inode that a process has open.
     fn open_as(&mut self, process: i32, inode: Inode) -> Option<OwnedFd> {
+        if is_kernel_thread(process) {
+            return self.open_backing(process, inode);
+        }
         let mut strangers = std::mem::take(&mut self.strangers);
         let file = strangers.search(process, |link| {
             // Not what it can only name: it may not be allowed to open that.

@@ -401,7 +401,7 @@ impl Files {
     }
 }
 
-fn is_kernel_thread(process: i32) -> bool {
+pub(super) fn is_kernel_thread(process: i32) -> bool {
     process_stat(process).is_ok_and(|stat| stat.is_kernel_thread())
 }
 
