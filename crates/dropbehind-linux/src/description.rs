@@ -458,12 +458,13 @@ mod tests {
         assert!(!description.is(File::open(&other).unwrap().as_fd()));
         std::fs::remove_file(&path).unwrap();
         // An observer of the whole machine may have it open for a moment.
-        let mut looks = 0;
-        while cached_pages(&description) > 0 {
-            looks += 1;
-            assert!(looks < 3000, "deleted");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let soon = |holds: &dyn Fn() -> bool| {
+            (0..3000).any(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                holds()
+            })
+        };
+        assert!(soon(&|| cached_pages(&description) == 0), "deleted");
 
         let description = Description::on(&mounted, File::open(&other).unwrap().into());
         description.release();
@@ -486,7 +487,7 @@ mod tests {
             mount_point(disk.path()),
             mount_point(elsewhere.path()),
         ]);
-        assert!(unmount().status.success());
+        assert!(soon(&|| unmount().status.success()));
         let file = description.open().unwrap();
         assert_eq!(
             file_stat(file.as_fd()).unwrap().links,
@@ -501,16 +502,19 @@ mod tests {
             elsewhere.path().as_ref(),
         ];
         mount([&[OsStr::new("-t")], &covers[..]].concat());
-        let unmount = || Command::new("umount").arg(elsewhere.path()).status();
+        let unmount = || {
+            let status = Command::new("umount").arg(elsewhere.path()).status();
+            status.unwrap().success()
+        };
         let error = description.open().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "covered");
         assert!(mounted.was_unreachable());
-        assert!(unmount().unwrap().success());
+        assert!(soon(&unmount));
         mounted.mounted_at(vec![mount_point(elsewhere.path())]);
         assert!(!mounted.was_unreachable());
         description.open().unwrap();
 
-        assert!(unmount().unwrap().success());
+        assert!(soon(&unmount));
         let error = description.open().unwrap_err();
         assert_eq!(
             error.kind(),
