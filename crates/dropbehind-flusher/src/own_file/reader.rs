@@ -178,9 +178,7 @@ impl Reader {
         range: ByteRange,
     ) -> Prepared {
         self.reading += 1;
-        if !self.unclaimed.is_empty() {
-            file.claims.claim(std::mem::take(&mut self.unclaimed));
-        }
+        self.claim_read_under_way(file);
         let page_bytes = page_size();
         let read_ahead = self.read_ahead(file);
         if range.end > self.size_bytes {
@@ -282,6 +280,13 @@ impl Reader {
                 .filter_map(|chunk| Some((chunk.range, chunk.fetch.clone()?)))
                 .collect(),
             ..Prepared::default()
+        }
+    }
+
+    /// Claims what the only read under way reads, since its chunks may be given up before it ends.
+    fn claim_read_under_way(&mut self, file: &OwnFile) {
+        if !self.unclaimed.is_empty() {
+            file.claims.claim(std::mem::take(&mut self.unclaimed));
         }
     }
 
@@ -415,8 +420,9 @@ impl Reader {
         }
     }
 
-    /// Hands over everything that was read ahead: the file is being closed or given back.
+    /// Hands over everything that was read ahead: the file is being closed, given back or settled.
     pub fn finish(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
+        self.claim_read_under_way(file);
         self.release(fd, file, None);
     }
 }

@@ -5,8 +5,8 @@ use std::io::{IoSliceMut, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use dropbehind::flusher::Flusher;
@@ -28,6 +28,7 @@ everywhere! {
     reads_after_more_readahead_was_set_leave_nothing: 96;
     long_reads_after_a_jump_leave_nothing: 32;
     threads_that_read_a_file_together_leave_nothing: 96;
+    a_read_beside_a_settling_thread_leaves_nothing: 32;
     long_reads_at_one_position_are_whole_and_leave_nothing: 96;
     a_long_read_caches_little_more_than_it_returns: 96;
     a_long_read_at_an_offset_caches_little: 64;
@@ -80,6 +81,27 @@ fn threads_that_read_a_file_together_leave_nothing(place: &Place) {
         });
         settle(&file);
         assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+    }
+}
+
+/// It hands over what was read ahead, also what a read has yet to reach.
+fn a_read_beside_a_settling_thread_leaves_nothing(place: &Place) {
+    let path = place.cold_file(1);
+    for block_bytes in [4 * KIB, 64 * KIB, 256 * KIB, MIB] {
+        let file = File::open(&path).unwrap();
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_ended.load(Relaxed) {
+                    file.settle(Duration::from_millis(1)).unwrap();
+                }
+            });
+            read_pattern(&mut &file, 1, block_bytes);
+            has_ended.store(true, Relaxed);
+        });
+        settle(&file);
+        assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+        assert_balanced(&file.stats());
     }
 }
 
