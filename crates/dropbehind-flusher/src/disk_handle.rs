@@ -15,6 +15,7 @@ use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
 use dropbehind_slot::Doorbell;
 
 use crate::observed_file::{Brakes, ExcessSink, ObservedPages};
+use crate::own_file::Settled;
 use crate::own_file::fetchers::Fetchers;
 use crate::totals::Totals;
 use crate::{disk_thread, keeper, lock};
@@ -30,7 +31,8 @@ pub(crate) enum Message {
     Closed(u32),
     Synced(u32),
     Resized(u32, u64),
-    Flush(u32),
+    /// Write and drop everything of the file, and say so.
+    Flush(u32, Settled),
     /// A finished read of a file brought in this range, and the file's ring is full.
     Read(u32, ByteRange),
     /// A program has opened an observed file.

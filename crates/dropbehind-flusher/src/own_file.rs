@@ -61,6 +61,9 @@ const PENDING: u32 = 1;
 const REGISTERED: u32 = 2;
 const REFUSED: u32 = 3;
 
+/// Of a thread that waits until a file is settled: a futex, which is 1 once it is.
+pub(crate) type Settled = Arc<AtomicU32>;
+
 /// One open file, as its users and the flusher see it.
 #[derive(Debug)]
 pub struct OwnFile {
@@ -86,7 +89,6 @@ pub struct OwnFile {
     /// The file in records that do not come from its flusher.
     pub(crate) label: Label,
     registration: AtomicU32,
-    settled_word: AtomicU32,
     counters: Mutex<Stats>,
     /// Bytes that readers dropped themselves because the flusher was behind.
     pub(crate) helped_bytes: AtomicU64,
@@ -142,7 +144,6 @@ impl OwnFile {
             claims: Claims::default(),
             label: Label::default(),
             registration: AtomicU32::new(UNREGISTERED),
-            settled_word: AtomicU32::new(0),
             counters: Mutex::new(Stats::default()),
             helped_bytes: AtomicU64::new(0),
             appends: Mutex::default(),
@@ -510,26 +511,25 @@ impl OwnFile {
     /// Waits until everything is clean and dropped. Returns false if time runs out first, or if
     /// the file is left to the kernel.
     pub fn settle(self: &Arc<Self>, fd: BorrowedFd<'_>, timeout: Duration) -> bool {
+        let started = Instant::now();
+        lock(&self.reader).finish(fd, self);
         if !self.await_registration(fd) {
             return !self.has_work();
         }
-        let started = Instant::now();
-        let mut seen = self.settled_word.load(Ordering::SeqCst);
-        self.disk.post(Message::Flush(self.number));
+        let settled = Settled::default();
+        self.disk
+            .post(Message::Flush(self.number, Settled::clone(&settled)));
         loop {
-            if self.settled_word.load(Ordering::SeqCst) != seen {
-                if self.slot.outstanding_bytes() == 0 {
-                    return true;
-                }
-                // More was written meanwhile.
-                seen = self.settled_word.load(Ordering::SeqCst);
-                self.disk.post(Message::Flush(self.number));
-            }
             let left = timeout.saturating_sub(started.elapsed());
+            let _ = futex_wait(&settled, 0, Some(left.min(WAIT_STEP)));
+            if settled.load(Ordering::SeqCst) != 0 {
+                return true;
+            }
             if left.is_zero() || self.disk.is_dead() {
                 return false;
             }
-            let _ = futex_wait(&self.settled_word, seen, Some(left.min(WAIT_STEP)));
+            // Other threads may have read ahead since, and read no further.
+            lock(&self.reader).finish(fd, self);
         }
     }
 
@@ -543,12 +543,6 @@ impl OwnFile {
         asked
             .recv_timeout(REGISTRATION_PATIENCE)
             .unwrap_or_default()
-    }
-
-    /// The flusher's side of [`OwnFile::settle`].
-    pub(crate) fn announce_settled(&self) {
-        self.settled_word.fetch_add(1, Ordering::SeqCst);
-        let _ = futex_wake(&self.settled_word, u32::MAX >> 1);
     }
 
     /// The file's counters. The bytes read are not included: the library's file counts those.

@@ -20,7 +20,6 @@ use dropbehind_policy::Mode;
 use crate::facts::Facts;
 use crate::settings::FileSettings;
 use dropbehind_flusher::Stats;
-use dropbehind_flusher::lock;
 use dropbehind_flusher::own_file::OwnFile;
 use native::native_operations;
 
@@ -227,7 +226,6 @@ impl File {
         let Some(handle) = self.line() else {
             return Ok(true);
         };
-        lock(&handle.reader).finish(self.as_fd(), &handle);
         Ok(handle.settle(self.as_fd(), timeout))
     }
 

@@ -475,7 +475,7 @@ impl DiskThread {
         }
         lock(&self.shared.totals).close(number);
         match entry.source {
-            Source::Own(own) => own.file.announce_settled(),
+            Source::Own(mut own) => own.announce_settled(),
             Source::Observed(observed) => {
                 self.unqueue(number, &observed);
                 observed.finish(&entry.description);

@@ -38,7 +38,12 @@ impl DiskThread {
                     self.drain(number);
                     self.disk.resized(now_ns, id, size_bytes);
                 }
-                Message::Flush(number) => self.flush(now_ns, number),
+                Message::Flush(number, settled) => {
+                    if let Some(own) = self.own(number) {
+                        own.settling.push(settled);
+                    }
+                    self.drain(number);
+                }
                 Message::Read(number, range) => {
                     self.disk.read(now_ns, StreamId(number.into()), range);
                 }
@@ -57,7 +62,7 @@ impl DiskThread {
                     self.drains.push(done);
                     let numbers: Vec<u32> = self.entries.keys().copied().collect();
                     for number in numbers {
-                        self.flush(now_ns, number);
+                        self.flush(number);
                     }
                 }
                 Message::SubmitAll(done) => {
@@ -98,21 +103,11 @@ impl DiskThread {
         self.with_observed(number, |observed| observed.stream.touched(now_ns));
     }
 
-    fn flush(&mut self, now_ns: u64, number: u32) {
+    fn flush(&mut self, number: u32) {
         self.drain(number);
-        let Some(entry) = self.entries.get_mut(&number) else {
-            return;
-        };
-        match &mut entry.source {
-            Source::Own(own) => {
-                own.settle_asked = true;
-                self.disk.flush(now_ns, StreamId(number.into()));
-                self.publish(number);
-            }
-            Source::Observed(observed) => {
-                observed.stream.flush();
-                self.look_at(number);
-            }
+        if let Some(observed) = self.observed(number) {
+            observed.stream.flush();
+            self.look_at(number);
         }
     }
 }

@@ -4,12 +4,13 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dropbehind_linux::{Askable, Sharing, futex_wake, page_size, prepare_to_ask, writeback_error};
 use dropbehind_policy::{ByteRange, Disk, Found, StreamId, Write};
 use dropbehind_slot::Drained;
 
-use super::OwnFile;
+use super::{OwnFile, Settled};
 use crate::residency;
 
 /// A slot in which nothing was found for this long is at rest.
@@ -76,7 +77,8 @@ pub(crate) struct OwnSource {
     quiet: bool,
     /// At the last drain, a thread was appending. So what was appended before is not handed on yet.
     appending: bool,
-    pub(crate) settle_asked: bool,
+    /// Who waits until it is settled.
+    pub(crate) settling: Vec<Settled>,
     pub(crate) closed: bool,
 }
 
@@ -100,7 +102,7 @@ impl OwnSource {
             active_ns: 0,
             quiet: false,
             appending: false,
-            settle_asked: false,
+            settling: Vec::new(),
             closed: false,
         }
     }
@@ -252,9 +254,8 @@ impl OwnSource {
         if slot.publish_done(stream.done_bytes()) || more_room {
             let _ = futex_wake(slot.wait_word(), u32::MAX >> 1);
         }
-        if self.settle_asked && self.is_settled(disk) {
-            self.settle_asked = false;
-            self.file.announce_settled();
+        if !self.settling.is_empty() && self.is_settled(disk) {
+            self.announce_settled();
         }
     }
 
@@ -289,10 +290,17 @@ impl OwnSource {
         !self.quiet
     }
 
+    /// Ends the waits of [`OwnFile::settle`].
+    pub(crate) fn announce_settled(&mut self) {
+        for waiter in self.settling.drain(..) {
+            waiter.store(1, Ordering::SeqCst);
+            let _ = futex_wake(&waiter, 1);
+        }
+    }
+
     /// Ends all waits for the disk's flusher, which has failed.
     pub(crate) fn abandon(&self) {
         self.file.slot.abandon();
         let _ = futex_wake(self.file.slot.wait_word(), u32::MAX >> 1);
-        self.file.announce_settled();
     }
 }

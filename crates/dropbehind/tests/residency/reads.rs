@@ -13,10 +13,10 @@ use dropbehind::flusher::Flusher;
 use dropbehind::{File, OpenOptions};
 use dropbehind_testbed::reclaim::{Reclaim, in_some_attempt};
 use dropbehind_testbed::residency::{self, Sampler};
-use dropbehind_testbed::{disk_io, pattern};
+use dropbehind_testbed::{Fs, SlowDisk, SlowDiskOptions, disk_io, need, pattern};
 
 use crate::accounts::{assert_balanced, settle};
-use crate::common::{Dice, KIB, MIB, Place, cached_bytes, read_pattern};
+use crate::common::{Dice, KIB, Kind, MIB, PATIENCE, Place, cached_bytes, read_pattern};
 
 everywhere! {
     random_access_reads_nothing_ahead: 8;
@@ -29,6 +29,7 @@ everywhere! {
     long_reads_after_a_jump_leave_nothing: 32;
     threads_that_read_a_file_together_leave_nothing: 96;
     a_read_beside_a_settling_thread_leaves_nothing: 32;
+    a_settled_read_leaves_nothing_beside_another_settling_thread: 32;
     long_reads_at_one_position_are_whole_and_leave_nothing: 96;
     a_long_read_caches_little_more_than_it_returns: 96;
     a_long_read_at_an_offset_caches_little: 64;
@@ -103,6 +104,61 @@ fn a_read_beside_a_settling_thread_leaves_nothing(place: &Place) {
         assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
         assert_balanced(&file.stats());
     }
+}
+
+/// The end of the other thread's wait says nothing about this one's reads.
+fn a_settled_read_leaves_nothing_beside_another_settling_thread(place: &Place) {
+    let path = place.cold_file(1);
+    let file = File::open(&path).unwrap();
+    let has_ended = AtomicBool::new(false);
+    let rounds_with_pages = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_ended.load(Relaxed) {
+                file.settle(PATIENCE).unwrap();
+            }
+        });
+        let mut dice = Dice::new(5);
+        let mut block = vec![0; 256 << 10];
+        let mut rounds_with_pages = 0;
+        for _ in 0..2000 {
+            let offset = dice.below(place.size_bytes() - 256 * KIB);
+            file.read_at(&mut block, offset).unwrap();
+            settle(&file);
+            let cached_pages = residency::sample(&file).unwrap().cached_pages;
+            rounds_with_pages += u32::from(cached_pages > 0);
+        }
+        has_ended.store(true, Relaxed);
+        rounds_with_pages
+    });
+    assert_eq!(rounds_with_pages, 0);
+}
+
+/// What it has read ahead is claimed, and with it what another thread wrote there.
+#[test]
+fn settling_does_not_wait_for_a_reader_that_reads_no_further() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    need!(all SlowDisk::needs());
+    let disk = SlowDisk::new(SlowDiskOptions {
+        size_bytes: 256 * MIB,
+        ..SlowDiskOptions::default()
+    })
+    .unwrap();
+    let mounted = disk.mount(Fs::Ext4).unwrap();
+    let path = mounted.file("file");
+    fs::write(&path, pattern::filled(1, 0, 8 << 20)).unwrap();
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    residency::evict(&path);
+    let options = OpenOptions::new().read(true).write(true).clone();
+    let file = options.open(&path).unwrap();
+    disk.set_write_speed(Some(4 << 20)).unwrap();
+    std::thread::scope(|scope| {
+        let length = file.write_at(&[1; 2 << 20], 100 * KIB).unwrap();
+        assert_eq!(length, 2 << 20);
+        scope.spawn(|| settle(&file));
+        std::thread::sleep(Duration::from_millis(100));
+        (&file).read_exact(&mut [0; 4096]).unwrap();
+    });
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
 }
 
 const LONG_BYTES: u64 = 12 * MIB;
