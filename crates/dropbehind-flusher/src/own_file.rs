@@ -26,6 +26,7 @@ use crate::trace::Label;
 use crate::{lock, residency};
 use appends::Appends;
 use claims::Claims;
+pub use claims::Dropping;
 pub use looks::CachedBefore;
 pub use reader::Reader;
 
@@ -533,16 +534,26 @@ impl OwnFile {
         }
     }
 
-    /// The parts of `range` that this file brought in; none if the flusher cannot be asked.
+    /// The parts of `range` that this file brought in, without those that a read or write is about to
+    /// use; none if the flusher cannot be asked.
     pub fn brought_in(self: &Arc<Self>, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
         if !self.await_registration(fd) {
             return Vec::new();
         }
         let (answer, asked) = mpsc::channel();
         self.disk.post(Message::Brought(self.number, range, answer));
-        asked
+        let ours = asked
             .recv_timeout(REGISTRATION_PATIENCE)
-            .unwrap_or_default()
+            .unwrap_or_default();
+        ours.into_iter()
+            .flat_map(|part| self.claims.unclaimed_of(part))
+            .collect()
+    }
+
+    /// Starts a drop of `range`, which lasts until the result is dropped; `None` if a read or write is
+    /// about to use any of it.
+    pub fn begin_drop(&self, range: ByteRange) -> Option<Dropping<'_>> {
+        self.claims.begin_drop(range)
     }
 
     /// The file's counters. The bytes read are not included: the library's file counts those.

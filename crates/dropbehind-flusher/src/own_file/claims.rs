@@ -8,11 +8,11 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use dropbehind_policy::ByteRange;
+use dropbehind_policy::{ByteRange, RangeSet};
 
 use crate::lock;
 
-/// The ranges claimed by the users of a file, and the one being dropped.
+/// The ranges claimed by the users of a file, and those being dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     state: Mutex<State>,
@@ -22,7 +22,7 @@ pub(crate) struct Claims {
 #[derive(Debug, Default)]
 struct State {
     claimed: Vec<ByteRange>,
-    dropping: ByteRange,
+    dropping: Vec<ByteRange>,
     /// Users that wait for the drop to end. Waking nobody would still cost a system call,
     /// and there is a drop for each scattered page.
     waiting: usize,
@@ -32,7 +32,7 @@ impl Claims {
     /// Claims a range, after any drop that overlaps it has ended.
     pub(crate) fn claim(&self, range: ByteRange) {
         let mut state = lock(&self.state);
-        while state.dropping.overlaps(range) {
+        while state.dropping.iter().any(|part| part.overlaps(range)) {
             state.waiting += 1;
             let woken = self.dropped.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
@@ -61,8 +61,18 @@ impl Claims {
         if state.is_claimed(range) {
             return None;
         }
-        state.dropping = range;
-        Some(Dropping { claims: self })
+        state.dropping.push(range);
+        Some(Dropping {
+            claims: self,
+            range,
+        })
+    }
+
+    /// The parts of a range that nobody claims.
+    pub(crate) fn unclaimed_of(&self, range: ByteRange) -> Vec<ByteRange> {
+        let state = lock(&self.state);
+        let claimed: RangeSet = state.claimed.iter().copied().collect();
+        claimed.gaps_of(range).collect()
     }
 
     /// Returns whether any part of a range is claimed.
@@ -78,14 +88,17 @@ impl State {
 }
 
 /// A drop under way.
-pub(crate) struct Dropping<'a> {
+#[derive(Debug)]
+pub struct Dropping<'a> {
     claims: &'a Claims,
+    range: ByteRange,
 }
 
 impl Drop for Dropping<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.claims.state);
-        state.dropping = ByteRange::default();
+        let at = state.dropping.iter().position(|part| *part == self.range);
+        at.map(|at| state.dropping.swap_remove(at));
         if state.waiting > 0 {
             self.claims.dropped.notify_all();
         }

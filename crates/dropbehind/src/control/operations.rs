@@ -101,7 +101,13 @@ pub(crate) fn drop_behind(
     let mut at = range.start;
     for part in ours {
         outcome.kept_bytes += cache::count(fd, ByteRange::new(at, part.start))?.cached_bytes;
-        drop_part(fd, part, &ask, &mut outcome)?;
+        let ours = handle.filter(|_| mode.drops());
+        let dropping = ours.map(|handle| handle.begin_drop(part));
+        match dropping {
+            // A read began just now.
+            Some(None) => outcome.left_bytes += cache::count(fd, part)?.cached_bytes,
+            _ => drop_part(fd, part, &ask, &mut outcome)?,
+        }
         at = part.end;
     }
     outcome.kept_bytes += cache::count(fd, ByteRange::new(at, range.end))?.cached_bytes;

@@ -30,6 +30,7 @@ everywhere! {
     threads_that_read_a_file_together_leave_nothing: 96;
     a_read_beside_a_settling_thread_leaves_nothing: 32;
     a_settled_read_leaves_nothing_beside_another_settling_thread: 32;
+    reads_beside_a_thread_that_drops_leave_nothing: 8;
     long_reads_at_one_position_are_whole_and_leave_nothing: 96;
     a_long_read_caches_little_more_than_it_returns: 96;
     a_long_read_at_an_offset_caches_little: 64;
@@ -131,6 +132,30 @@ fn a_settled_read_leaves_nothing_beside_another_settling_thread(place: &Place) {
         rounds_with_pages
     });
     assert_eq!(rounds_with_pages, 0);
+}
+
+/// A page that goes between a read's look and the read itself comes back with those behind it.
+fn reads_beside_a_thread_that_drops_leave_nothing(place: &Place) {
+    let path = place.cold_file(1);
+    let file = File::open(&path).unwrap();
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_ended.load(Relaxed) {
+                file.drop_behind(0..u64::MAX).unwrap();
+            }
+        });
+        let mut dice = Dice::new(5);
+        let mut block = vec![0; 16 << 10];
+        for _ in 0..10_000 {
+            let offset = dice.below(MIB) / 4096 * 4096;
+            file.read_at(&mut block, 2 * offset).unwrap();
+        }
+        has_ended.store(true, Relaxed);
+    });
+    settle(&file);
+    assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+    assert_balanced(&file.stats());
 }
 
 /// What it has read ahead is claimed, and with it what another thread wrote there.
