@@ -49,7 +49,7 @@ impl DiskThread {
             let fd = file.as_fd();
             self.incomplete |= !own.drain(now_ns, fd, &mut self.disk, &mut self.told);
             // Also later: once all was done, the policy takes what comes then as not flushed.
-            if !own.settling.is_empty() || !self.drains.is_empty() {
+            if own.is_awaited() || !self.drains.is_empty() {
                 self.disk.flush(now_ns, StreamId(number.into()));
             }
             self.publish(number);

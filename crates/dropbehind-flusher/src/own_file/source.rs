@@ -290,6 +290,12 @@ impl OwnSource {
         !self.quiet
     }
 
+    /// Returns whether somebody still waits until it is settled.
+    pub(crate) fn is_awaited(&mut self) -> bool {
+        self.settling.retain(|waiter| Arc::strong_count(waiter) > 1);
+        !self.settling.is_empty()
+    }
+
     /// Ends the waits of [`OwnFile::settle`].
     pub(crate) fn announce_settled(&mut self) {
         for waiter in self.settling.drain(..) {
