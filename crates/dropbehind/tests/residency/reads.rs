@@ -121,7 +121,7 @@ fn a_settled_read_leaves_nothing_beside_another_settling_thread(place: &Place) {
         let mut dice = Dice::new(5);
         let mut block = vec![0; 256 << 10];
         let mut rounds_with_pages = 0;
-        for _ in 0..2000 {
+        for _ in 0..1000 {
             let offset = dice.below(place.size_bytes() - 256 * KIB);
             file.read_at(&mut block, offset).unwrap();
             settle(&file);
