@@ -57,7 +57,8 @@ pub fn reopen(tid: i32, fd: RawFd, expect: FileId) -> io::Result<(OwnedFd, Shari
     for link in links {
         match open_link(&link, expect) {
             Ok(own) => return Ok((own, Sharing::Own)),
-            Err(Errno::INVAL) => return Err(Errno::INVAL.into()),
+            // A copy may find a descriptor that has become free since, and is worth less.
+            Err(errno @ (Errno::INVAL | Errno::MFILE | Errno::NFILE)) => return Err(errno.into()),
             // The error from the thread's own table explains more.
             Err(errno) => error = error.or(Some(errno)),
         }
