@@ -38,20 +38,13 @@ pub(crate) fn sink(socket: impl AsFd + Send + Sync + 'static) -> ExcessSink {
         }
         sent.insert(device, now_ns);
         // If there is no room, the one who reads has not even read the last ones.
-        let _ = send_message(
-            socket.as_fd(),
-            &message(device, now_ns + LASTS_NS),
-            None,
-            false,
-        );
+        let _ = report(socket.as_fd(), device, now_ns + LASTS_NS);
     })
 }
 
-fn message(device: u64, until_ns: u64) -> [u8; 16] {
-    let mut message = [0; 16];
-    message[..8].copy_from_slice(&device.to_ne_bytes());
-    message[8..].copy_from_slice(&until_ns.to_ne_bytes());
-    message
+fn report(socket: BorrowedFd<'_>, device: u64, until_ns: u64) -> io::Result<()> {
+    let message = postcard::to_allocvec(&(device, until_ns)).map_err(io::Error::other)?;
+    send_message(socket, &message, None, false)
 }
 
 /// What was reported.
@@ -64,22 +57,19 @@ pub(crate) struct Excess {
 impl Excess {
     /// Reads all reports. Returns false once there will be none any more: nobody waits then.
     pub(crate) fn hear(&mut self, socket: BorrowedFd<'_>) -> bool {
-        let mut buffer = [0; 16];
+        let mut buffer = [0; 32];
         loop {
-            match receive_message(socket, &mut buffer) {
+            let length = match receive_message(socket, &mut buffer) {
                 Ok(None) => return true,
-                Ok(Some((16, _))) => {
-                    let word = |at: usize| buffer[at..at + 8].try_into().map(u64::from_ne_bytes);
-                    if let (Ok(device), Ok(until_ns)) = (word(0), word(8)) {
-                        self.until_ns.insert(device, until_ns);
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(Some(_)) | Err(_) => {
-                    self.until_ns.clear();
-                    return false;
-                }
-            }
+                Ok(Some((length, _))) => length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => 0,
+            };
+            let Ok((device, until_ns)) = postcard::from_bytes(&buffer[..length]) else {
+                self.until_ns.clear();
+                return false;
+            };
+            self.until_ns.insert(device, until_ns);
         }
     }
 
@@ -110,13 +100,7 @@ mod tests {
         let (told, tells) = super::super::connection().unwrap();
         let mut excess = Excess::default();
         assert!(excess.hear(told.as_fd()) && !excess.is_on(7));
-        send_message(
-            tells.as_fd(),
-            &message(7, monotonic_ns() + LASTS_NS),
-            None,
-            false,
-        )
-        .unwrap();
+        report(tells.as_fd(), 7, monotonic_ns() + LASTS_NS).unwrap();
         let began = Instant::now();
         assert!(excess.hear(told.as_fd()));
         let is_on = excess.is_on(7);
@@ -124,7 +108,7 @@ mod tests {
         assert!(!excess.is_on(8));
         while excess.is_on(7) {}
         assert!(began.elapsed() >= Duration::from_nanos(LASTS_NS / 2));
-        send_message(tells.as_fd(), &message(7, u64::MAX), None, false).unwrap();
+        report(tells.as_fd(), 7, u64::MAX).unwrap();
         assert!(excess.hear(told.as_fd()) && excess.is_on(7));
         drop(tells);
         assert!(!excess.hear(told.as_fd()) && !excess.is_on(7));
