@@ -64,14 +64,6 @@ impl std::ops::AddAssign for Finished {
     }
 }
 
-/// One file, for the snapshot.
-#[derive(Clone, Debug)]
-pub(crate) struct FileView {
-    pub(crate) facts: FileFacts,
-    pub(crate) disk: String,
-    pub(crate) state: ObservedState,
-}
-
 /// What is known of a file besides its figures.
 #[derive(Clone, Debug)]
 pub(crate) struct FileFacts {
@@ -124,10 +116,10 @@ impl FileFacts {
 }
 
 /// A file that is observed.
-#[derive(Debug)]
-struct Entry {
-    facts: FileFacts,
-    observed: Observed,
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) facts: FileFacts,
+    pub(crate) observed: Observed,
 }
 
 /// The name of a rule; `None` where rules have none.
@@ -152,14 +144,14 @@ pub(crate) struct Figures {
     pub(crate) lost_records: u64,
 }
 
-/// What the observer's thread shares with those who ask for a snapshot.
-#[derive(Debug, Default)]
+/// What the observer's thread shares with those who ask for a snapshot, each of whom takes a copy.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Board {
     pub(crate) figures: Figures,
-    notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// Notes on users' files and mounts, of which they may make as many as they like.
-    user_notes: Vec<String>,
-    files: HashMap<u64, Entry>,
+    pub(crate) user_notes: Vec<String>,
+    pub(crate) files: HashMap<u64, Entry>,
 }
 
 fn keep(notes: &mut Vec<String>, note: impl AsRef<str> + Into<String>) {
@@ -172,29 +164,7 @@ fn keep(notes: &mut Vec<String>, note: impl AsRef<str> + Into<String>) {
     notes.push(note.into());
 }
 
-/// A copy of the board, for the snapshot.
-#[derive(Debug)]
-pub(crate) struct Shown {
-    pub(crate) figures: Figures,
-    pub(crate) notes: Vec<String>,
-    pub(crate) views: Vec<FileView>,
-}
-
 impl Board {
-    /// All of it at this moment.
-    pub(crate) fn shown(&self) -> Shown {
-        let views = self.files.values().map(|file| FileView {
-            facts: file.facts.clone(),
-            disk: file.observed.disk_name().to_owned(),
-            state: file.observed.state(),
-        });
-        Shown {
-            figures: self.figures.clone(),
-            notes: [&*self.notes, &self.user_notes].concat(),
-            views: views.collect(),
-        }
-    }
-
     pub(crate) fn note(&mut self, note: impl AsRef<str> + Into<String>) {
         keep(&mut self.notes, note);
     }
@@ -256,9 +226,8 @@ mod tests {
         for number in 0..1000 {
             board.user_note(format!("mount {number}"));
         }
-        let notes = board.shown().notes;
-        assert!(notes.contains(&"the disk failed".to_owned()));
-        assert!(notes.contains(&"mount 999".to_owned()));
-        assert_eq!(notes.len(), 1 + NOTES);
+        assert_eq!(board.notes, ["the disk failed"]);
+        assert_eq!(board.user_notes.len(), NOTES);
+        assert_eq!(board.user_notes.last().unwrap(), "mount 999");
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use dropbehind_flusher::{DiskStats, Flusher, ObservedState, Waits};
 use dropbehind_policy::{Reason, Writeback};
 
-use crate::board::{FileView, Finished, SharedBoard, Shown, lock};
+use crate::board::{FileFacts, Finished, SharedBoard, lock};
 use crate::small_files::SmallFiles;
 use crate::snapshot::{DiskSnapshot, FileSnapshot, RuleSnapshot, Snapshot, Totals};
 use crate::status::FILES_MAX;
@@ -31,15 +31,15 @@ pub(super) struct Reporter {
 
 impl Reporter {
     pub(super) fn snapshot(&self) -> Snapshot {
-        let Shown {
-            figures: mut board,
-            mut notes,
-            mut views,
-        } = lock(&self.board).shown();
-        for FileView { facts, disk, state } in &views {
-            let rules = board.by_disk.entry(disk.clone()).or_default();
-            *rules.entry(facts.rule.clone()).or_default() += Finished::of_stream(state);
+        let mut board = lock(&self.board).clone();
+        let mut files = Vec::new();
+        for file in std::mem::take(&mut board.files).into_values() {
+            let (disk, state) = (file.observed.disk_name(), file.observed.state());
+            *board.sums(disk, &file.facts.rule) += Finished::of_stream(&state);
+            files.push((file.facts, disk.to_owned(), state));
         }
+        let mut notes = [board.notes, board.user_notes].concat();
+        let board = board.figures;
         let mut by_rule = BTreeMap::<Arc<str>, RuleSnapshot>::new();
         let mut by_disk = HashMap::<String, Finished>::new();
         for (disk, rules) in board.by_disk {
@@ -77,16 +77,17 @@ impl Reporter {
         disks.extend(others.map(|(name, finished)| finished_snapshot(name, finished)));
         disks.sort_by(|one, other| one.name.cmp(&other.name));
         totals.peak_cached_bytes = totals.peak_cached_bytes.max(board.peak_cached_bytes);
-        views.sort_by_key(|view| {
-            let state = &view.state;
+        files.sort_by_key(|(.., state)| {
+            let counts = &state.counts;
             (
-                state.counts.idle,
-                Reverse(state.counts.written_bytes + state.counts.read_bytes),
+                counts.idle,
+                Reverse(counts.written_bytes + counts.read_bytes),
             )
         });
-        let listed = views.into_iter().take(FILES_MAX).map(|view| {
-            let disk = disks.iter().find(|disk| disk.name == view.disk);
-            file_snapshot(view, disk.map_or(0, |disk| disk.window_bytes))
+        let listed = files.into_iter().take(FILES_MAX);
+        let listed = listed.map(|(facts, name, state)| {
+            let disk = disks.iter().find(|disk| disk.name == name);
+            file_snapshot(facts, name, state, disk.map_or(0, |disk| disk.window_bytes))
         });
         let files = listed.collect();
         Snapshot {
@@ -201,8 +202,12 @@ fn finished_snapshot(name: String, finished: Finished) -> DiskSnapshot {
     }
 }
 
-fn file_snapshot(view: FileView, disk_window_bytes: u64) -> FileSnapshot {
-    let FileView { facts, disk, state } = view;
+fn file_snapshot(
+    facts: FileFacts,
+    disk: String,
+    state: ObservedState,
+    disk_window_bytes: u64,
+) -> FileSnapshot {
     FileSnapshot {
         mode: facts.mode.to_string(),
         reason: facts.reason(),
