@@ -24,8 +24,14 @@ impl Programs {
 
     /// Records that a process made another one.
     pub(crate) fn forked(&mut self, parent: i32, child: i32) {
-        if let Programs::Tree(tree) = self {
-            tree.forked(parent, child);
+        let Programs::Tree(tree) = self else { return };
+        if !tree.processes.contains(&parent) {
+            tree.processes.remove(&child);
+            return;
+        }
+        tree.processes.insert(child);
+        if tree.processes.len() > tree.sweep_len {
+            tree.list();
         }
     }
 
@@ -37,10 +43,14 @@ impl Programs {
         }
     }
 
-    /// Makes up for lost records of forks.
+    /// Counts every process in the namespace as observed, since records of forks were lost.
     pub(crate) fn missed_forks(&mut self) {
         if let Programs::Tree(tree) = self {
-            tree.find_again();
+            let is_inside = |process: &i32| {
+                mount_namespace_of(*process).is_ok_and(|namespace| namespace == tree.namespace)
+            };
+            let inside = processes().into_iter().flatten().filter(is_inside);
+            tree.processes.extend(inside);
         }
     }
 
@@ -107,58 +117,38 @@ const SWEEP: usize = 256;
 impl Tree {
     /// The tree of this process, which is waiting, and of all that it has made.
     pub(crate) fn of(first: i32, namespace: MountNamespaceId) -> Tree {
-        let mut processes = HashSet::new();
-        let mut rest = vec![first];
-        while let Some(process) = rest.pop() {
-            if processes.insert(process) {
-                rest.extend(children(process).unwrap_or_default());
-            }
-        }
-        Tree {
-            processes,
+        let mut tree = Tree {
+            processes: HashSet::from([first]),
             namespace,
             ended: HashSet::new(),
             ended_before: HashSet::new(),
             sweep_len: SWEEP,
             untraced: false,
+        };
+        tree.add_descendants();
+        tree
+    }
+
+    fn add_descendants(&mut self) {
+        let mut rest: Vec<i32> = self.processes.iter().copied().collect();
+        while let Some(process) = rest.pop() {
+            for child in children(process).unwrap_or_default() {
+                if self.processes.insert(child) {
+                    rest.push(child);
+                }
+            }
         }
     }
 
     /// Lists all its processes, and notes those that have ended.
     fn list(&mut self) -> Vec<i32> {
         if self.untraced {
-            let mut rest: Vec<i32> = self.processes.iter().copied().collect();
-            while let Some(process) = rest.pop() {
-                for child in children(process).unwrap_or_default() {
-                    if self.processes.insert(child) {
-                        rest.push(child);
-                    }
-                }
-            }
+            self.add_descendants();
         }
         let ended = self.processes.iter().copied().filter(|it| has_ended(*it));
         self.ended.extend(ended);
         self.sweep_len = self.processes.len() + SWEEP;
         self.processes.iter().copied().collect()
-    }
-
-    fn forked(&mut self, parent: i32, child: i32) {
-        if !self.processes.contains(&parent) {
-            self.processes.remove(&child);
-            return;
-        }
-        self.processes.insert(child);
-        if self.processes.len() > self.sweep_len {
-            self.list();
-        }
-    }
-
-    /// Counts every process in the namespace as observed, since records of forks were lost.
-    fn find_again(&mut self) {
-        let inside = processes().into_iter().flatten().filter(|&process| {
-            mount_namespace_of(process).is_ok_and(|namespace| namespace == self.namespace)
-        });
-        self.processes.extend(inside);
     }
 }
 
