@@ -28,15 +28,6 @@ const HELD: Duration = Duration::from_secs(2);
 /// As many processes are remembered.
 const PROCESSES: usize = 4096;
 
-/// Why a server stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stopped {
-    /// No process is left under the filter.
-    AllGone,
-    /// The caller said so.
-    Enough,
-}
-
 /// One holder's work.
 pub(super) struct Serving {
     pub(super) served: Arc<Served>,
@@ -84,13 +75,13 @@ impl Serving {
         }
     }
 
-    /// Serves until no process is left. Each tick, and whenever `wake` is readable or the other
-    /// holder has died, asks `each` whether that is enough.
+    /// Serves until no process is left, and returns true then. Each tick, and whenever `wake` is
+    /// readable or the other holder has died, asks `each` whether that is enough.
     pub(super) fn serve(
         &mut self,
         wake: Option<&OwnedFd>,
         mut each: impl FnMut(&mut Serving) -> bool,
-    ) -> Stopped {
+    ) -> bool {
         self.served.holders.begin(self.holder);
         let (mut asked, mut is_woken) = (Instant::now(), false);
         loop {
@@ -100,7 +91,7 @@ impl Serving {
                     self.excess = Excess::default();
                     self.let_held_go();
                     self.finish_all();
-                    return Stopped::Enough;
+                    return false;
                 }
             }
             self.finish_due();
@@ -136,7 +127,7 @@ impl Serving {
                     open.is_over = true;
                     true
                 });
-                return Stopped::AllGone;
+                return true;
             }
             if ready
                 && let Ok(Some(call)) = served.holders.receive(self.holder, &served.listener)

@@ -1,7 +1,7 @@
 //! The holder that stands by while another one serves.
 
 use super::server::{Served, StartSpare};
-use super::serving::{Serving, Stopped};
+use super::serving::Serving;
 use dropbehind_linux::{Interest, Pidfd, PollEntry, poll, process_stat};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -45,13 +45,13 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
             // It waits for a server at this call, was stopped, or got no processor.
             let _ = holders.let_go_for(others, &served.listener);
             serving.looks = waiting == 0 || !is_asleep(holders.thread(others));
-            let stopped = serving.serve(None, |serving| {
+            let all_are_gone = serving.serve(None, |serving| {
                 let other = serving.other.as_ref();
                 holders.count(others) != count
                     || waiting != 0 && holders.waiting(others) != waiting
                     || other.is_none_or(|other| other.wait(Some(Duration::ZERO)).unwrap_or(true))
             });
-            if stopped == Stopped::AllGone {
+            if all_are_gone {
                 return;
             }
         }
