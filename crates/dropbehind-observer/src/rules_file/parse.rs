@@ -134,7 +134,6 @@ fn keys_of(section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Keys {
 
 /// The conditions of a rule, or of its key `not`, in the order of [`Condition`].
 fn conditions(section: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Vec<Condition> {
-    let path_globs = |path: &str| Ok(vec![path_glob(path)?]);
     let unit_globs = |unit: &str| Ok(vec![unit_glob(&full_unit_name(unit)?)?]);
     let all = [
         patterns(section, "path", path_globs, mistakes).map(Condition::Path),
@@ -198,14 +197,13 @@ fn programs(rule: Section<'_, '_>, mistakes: &mut Mistakes<'_>) -> Option<Progra
         .into_iter()
         .partition(|text| text.get_ref().contains('/'));
     Some(Programs {
-        paths: read(
-            "program",
-            &paths,
-            |path| Ok(vec![path_glob(path)?]),
-            mistakes,
-        )?,
+        paths: read("program", &paths, path_globs, mistakes)?,
         names: read("program", &names, program_globs, mistakes)?,
     })
+}
+
+fn path_globs(path: &str) -> Result<Vec<Glob>, String> {
+    Ok(vec![path_glob(path)?])
 }
 
 /// A name, and what the kernel keeps of a long one.
