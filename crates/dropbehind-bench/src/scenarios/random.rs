@@ -23,7 +23,11 @@ const fn scenario(
         size,
         block_bytes,
         count: 1,
-        build: if write { build_write } else { build_read },
+        build: if write {
+            |setting, mode| case(setting, mode, Operation::Write, 0)
+        } else {
+            |setting, mode| case(setting, mode, Operation::Read, 0)
+        },
     }
 }
 
@@ -58,23 +62,22 @@ pub(super) const SCENARIOS: [Scenario; 4] = [
     ),
 ];
 
-fn build(setting: &Setting<'_>, mode: Mode, role: &str, operation: Operation) -> Case {
+/// By io_uring, if so many requests are made at a time.
+pub(super) fn case(
+    setting: &Setting<'_>,
+    mode: Mode,
+    operation: Operation,
+    ring_depth: u32,
+) -> Case {
     let bytes = setting.part_bytes(1);
-    let task = Task::new(
-        role,
+    let mut task = Task::new(
+        setting.scenario.role,
         operation,
         Pattern::Random,
         vec![setting.file("file")],
         bytes,
         setting.scenario.block_bytes,
     );
+    task.ring_depth = ring_depth;
     Case::of(mode, task, bytes)
-}
-
-fn build_write(setting: &Setting<'_>, mode: Mode) -> Case {
-    build(setting, mode, "writer", Operation::Write)
-}
-
-fn build_read(setting: &Setting<'_>, mode: Mode) -> Case {
-    build(setting, mode, "reader", Operation::Read)
 }

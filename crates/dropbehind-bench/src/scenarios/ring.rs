@@ -1,7 +1,8 @@
 //! One program that reads or writes blocks in random order through io_uring, so many at a
 //! time. Native requests carry the flag; ours are reported to the library.
 
-use crate::job::{Operation, Pattern, Task};
+use super::random::case;
+use crate::job::Operation;
 use crate::mode::Mode;
 use crate::scenario::{Case, Scenario, Setting, Size, Stage};
 
@@ -33,54 +34,36 @@ pub(super) const SCENARIOS: [Scenario; 6] = [
         "ring-write-1",
         "an existing file written over in random order, 64 KiB a request, by io_uring, 1 at a time",
         true,
-        |setting, mode| build(setting, mode, Operation::Write, 1),
+        |setting, mode| case(setting, mode, Operation::Write, 1),
     ),
     scenario(
         "ring-write-16",
         "an existing file written over in random order, 64 KiB a request, by io_uring, 16 at a time",
         true,
-        |setting, mode| build(setting, mode, Operation::Write, 16),
+        |setting, mode| case(setting, mode, Operation::Write, 16),
     ),
     scenario(
         "ring-write-128",
         "an existing file written over in random order, 64 KiB a request, by io_uring, 128 at a time",
         true,
-        |setting, mode| build(setting, mode, Operation::Write, 128),
+        |setting, mode| case(setting, mode, Operation::Write, 128),
     ),
     scenario(
         "ring-read-1",
         "a file read in random order, 64 KiB a request, by io_uring, 1 at a time",
         false,
-        |setting, mode| build(setting, mode, Operation::Read, 1),
+        |setting, mode| case(setting, mode, Operation::Read, 1),
     ),
     scenario(
         "ring-read-16",
         "a file read in random order, 64 KiB a request, by io_uring, 16 at a time",
         false,
-        |setting, mode| build(setting, mode, Operation::Read, 16),
+        |setting, mode| case(setting, mode, Operation::Read, 16),
     ),
     scenario(
         "ring-read-128",
         "a file read in random order, 64 KiB a request, by io_uring, 128 at a time",
         false,
-        |setting, mode| build(setting, mode, Operation::Read, 128),
+        |setting, mode| case(setting, mode, Operation::Read, 128),
     ),
 ];
-
-fn build(setting: &Setting<'_>, mode: Mode, operation: Operation, depth: u32) -> Case {
-    let bytes = setting.part_bytes(1);
-    let role = match operation {
-        Operation::Read => "reader",
-        Operation::Write => "writer",
-    };
-    let mut task = Task::new(
-        role,
-        operation,
-        Pattern::Random,
-        vec![setting.file("file")],
-        bytes,
-        setting.scenario.block_bytes,
-    );
-    task.ring_depth = depth;
-    Case::of(mode, task, bytes)
-}
