@@ -114,10 +114,11 @@ pub fn discover() -> Found {
     let mut found = Found::default();
     for folder in searched() {
         for endpoint in sockets(&folder) {
-            match answers(&endpoint.path) {
-                Answer::Yes => found.endpoints.push(endpoint),
-                Answer::NotUs => found.refused.push(endpoint.path),
-                Answer::No => {}
+            match connect(&endpoint.path) {
+                // Who has many clients to answer first listens, too.
+                Ok(_) | Err(Errno::AGAIN) => found.endpoints.push(endpoint),
+                Err(Errno::ACCESS | Errno::PERM) => found.refused.push(endpoint.path),
+                Err(_) => {}
             }
         }
     }
@@ -225,23 +226,6 @@ fn users_sockets(folder: &Path) -> Result<Vec<Endpoint>, Errno> {
     Ok(sockets
         .filter_map(|entry| Endpoint::of(path(entry.file_name())))
         .collect())
-}
-
-enum Answer {
-    Yes,
-    NotUs,
-    No,
-}
-
-/// Whether somebody listens there.
-fn answers(path: &Path) -> Answer {
-    match connect(path) {
-        Ok(_) => Answer::Yes,
-        // Somebody listens, but has many clients to answer first.
-        Err(Errno::AGAIN) => Answer::Yes,
-        Err(Errno::ACCESS | Errno::PERM) => Answer::NotUs,
-        Err(_) => Answer::No,
-    }
 }
 
 /// Makes a connection that does not block, without waiting: the listener may never accept it.
