@@ -58,6 +58,9 @@ const MANY_FILES: usize = 2048;
 /// The most processor time that applying changed rules takes in a round.
 const RULES_STEP: Duration = Duration::from_millis(5);
 
+/// Of a file, so many unclear ranges are remembered. After that, nothing is learned.
+const UNCLEAR_MAX: usize = 1 << 12;
+
 /// Of a larger file, a close does not count what is to be written.
 const COUNTED_BYTES: u64 = 4 << 20;
 
@@ -608,8 +611,12 @@ impl Files {
 
     /// Records whether it is not known who brought in a range of a file.
     fn note_unclear(&mut self, number: FileNumber, range: ByteRange, unclear: bool) {
-        if let Some(open) = self.files.get_mut(&number) {
-            open.note_unclear(range, unclear);
+        let open = self.files.get_mut(&number);
+        if let Some(open) = open.filter(|open| open.unclear.count() < UNCLEAR_MAX) {
+            match unclear {
+                true => open.unclear.insert(range),
+                false => open.unclear.remove(range),
+            };
         }
     }
 

@@ -10,7 +10,7 @@ use dropbehind_flusher::{CacheMap, Observed, WritebackSign, WriterLimit};
 use dropbehind_linux::{
     Description, EventMask, Fanotify, FileId, FileStat, MarkLife, MarkTarget, file_stat,
 };
-use dropbehind_policy::{ByteRange, Inode, Mode, RangeSet};
+use dropbehind_policy::{Inode, Mode, RangeSet};
 
 use crate::board::Rule;
 use crate::names::Stamp;
@@ -20,8 +20,6 @@ use crate::rules::Settings;
 const USERS: usize = 64;
 /// At most this many users of a file are shown.
 const SHOWN_USERS: usize = 8;
-/// Of a file, so many unclear ranges are remembered. After that, nothing is learned.
-const UNCLEAR_MAX: usize = 1 << 12;
 
 /// A process that uses a file.
 #[derive(Clone, Debug)]
@@ -210,17 +208,6 @@ impl OpenFile {
     pub(super) fn was_copied_up(&self, info: &FileStat) -> bool {
         let is_on_overlay = self.overlay.is_some() || self.ids.len() > 1;
         is_on_overlay && self.born != info.born
-    }
-
-    /// Records whether it is not known who brought in a range.
-    pub(super) fn note_unclear(&mut self, range: ByteRange, unclear: bool) {
-        if self.unclear.count() >= UNCLEAR_MAX {
-            return;
-        }
-        match unclear {
-            true => self.unclear.insert(range),
-            false => self.unclear.remove(range),
-        };
     }
 
     /// Returns whether its writeback failed. Its pages then stay, but not for others' sake.
