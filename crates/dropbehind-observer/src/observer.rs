@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use dropbehind_flusher::{FailedWriteback, Flusher, NoticeSink, ReportedTrace};
 use dropbehind_linux::IoPriority;
 use dropbehind_linux::{
-    CacheTrace, Fanotify, HeldMountNamespace, TIME_SLICE_MIN, WritebackFailures, process_stat,
-    processor_time_of, set_thread_time_slice,
+    CacheTrace, Fanotify, HeldMountNamespace, TIME_SLICE_MIN, WritebackFailures,
+    mount_namespace_of, process_stat, processor_time_of, set_thread_time_slice,
 };
 
 pub use error::ObserverError;
@@ -168,11 +168,13 @@ impl Observer {
                     .to_owned(),
             );
         }
-        let programs = match (config.source, marks.namespace()) {
-            (Source::Namespace { process }, Some(namespace)) => {
+        let programs = match config.source {
+            Source::Namespace { process } => {
+                let namespace =
+                    mount_namespace_of(process).map_err(failed("the programs' mount namespace"))?;
                 Programs::Tree(Tree::of(process, namespace))
             }
-            _ => Programs::Everybody,
+            Source::Machine => Programs::Everybody,
         };
         let owners = match (config.source, &config.opens) {
             // The observed programs share others' mounts.

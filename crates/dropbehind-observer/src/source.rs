@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dropbehind_linux::{
-    EventMask, Fanotify, MarkLife, MarkTarget, Mount, MountNamespaceId, MountPoint, MountWatch,
-    kernel_device, mount_namespace_of, mount_number, mount_with_id, thread_id,
+    EventMask, Fanotify, MarkLife, MarkTarget, Mount, MountPoint, MountWatch, kernel_device,
+    mount_number, mount_with_id, thread_id,
 };
 
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
@@ -81,8 +81,8 @@ const REMOTE: [&str; 9] = [
 /// The marks on the mounts or file systems of a source.
 #[derive(Debug)]
 pub(crate) struct Marks {
-    /// The mount namespace whose processes are observed; `None` for all.
-    namespace: Option<MountNamespaceId>,
+    /// Only what programs in one mount namespace see is marked.
+    in_a_run: bool,
     view: View,
     marked: HashMap<u64, Marked>,
     /// In a run, the mounts of our own namespace. `None` in a watch, and without fanotify.
@@ -116,13 +116,13 @@ impl Marks {
         fanotify: Option<&Arc<Fanotify>>,
         notes: &mut Vec<String>,
     ) -> io::Result<Marks> {
-        let (process, namespace) = match source {
-            Source::Namespace { process } => (process, Some(mount_namespace_of(process)?)),
-            Source::Machine => (own_process(), None),
+        let (process, in_a_run) = match source {
+            Source::Namespace { process } => (process, true),
+            Source::Machine => (own_process(), false),
         };
-        let differs = namespace.is_some() && fanotify.is_some();
+        let differs = in_a_run && fanotify.is_some();
         let mut marks = Marks {
-            namespace,
+            in_a_run,
             view: View::of(process)?,
             marked: HashMap::new(),
             own: differs.then(|| View::of(own_process())).transpose()?,
@@ -206,11 +206,6 @@ impl Marks {
         [&self.view].into_iter().chain(&self.own)
     }
 
-    /// The mount namespace whose processes are observed; `None` for all.
-    pub(crate) fn namespace(&self) -> Option<MountNamespaceId> {
-        self.namespace
-    }
-
     /// Marks what was mounted, or became wanted, since the last time, and removes the marks of what
     /// is wanted no more.
     ///
@@ -234,8 +229,7 @@ impl Marks {
                 continue;
             }
             let served = all_served.contains(&mount.id);
-            let in_a_run = self.namespace.is_some();
-            if served && !in_a_run && !rules.name(&mount.mount_point) {
+            if served && !self.in_a_run && !rules.name(&mount.mount_point) {
                 notes.push(format!(
                     "{} is left to the kernel, since its server may hang; a rule whose path \
                      begins with it has it observed",
@@ -264,7 +258,7 @@ impl Marks {
                 let is_gone = error.kind() == io::ErrorKind::NotFound;
                 // FUSE without `allow_other` is for one user, and each desktop has some. A run of
                 // root's has programs of that user only if it starts them so.
-                let is_private = in_a_run
+                let is_private = self.in_a_run
                     && error.kind() == io::ErrorKind::PermissionDenied
                     && mount.filesystem.starts_with("fuse");
                 if !is_gone && !is_private {
@@ -294,7 +288,7 @@ impl Marks {
 
     fn mark(&self, fanotify: &Arc<Fanotify>, mount: &Mount, served: bool) -> io::Result<()> {
         let (fanotify, root) = (Arc::clone(fanotify), Arc::clone(&self.view.root));
-        let (point, in_a_run) = (mount.mount_point.clone(), self.namespace.is_some());
+        let (point, in_a_run) = (mount.mount_point.clone(), self.in_a_run);
         let mark = move || {
             let target = match in_a_run {
                 true => MarkTarget::Mount {
