@@ -94,7 +94,7 @@ pub(crate) struct Files {
     small: SmallFiles,
     pub(crate) programs: Programs,
     owners: Owners,
-    board: SharedBoard,
+    pub(crate) board: SharedBoard,
     notices: NoticeSink,
     pub(crate) inodes: Inodes,
     /// How far it was reported who brings in what, for the threads that drop. `None` if the kernel

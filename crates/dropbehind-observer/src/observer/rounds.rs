@@ -279,7 +279,7 @@ impl Rounds {
             let shelved = self.shared.reporter.small.totals().files_with_descriptor;
             let waits = shelved >= self.files.most_held;
             self.files.opens_wait = waits;
-            let opens = reported.read(&mut self.files, &self.shared.reporter.board, waits);
+            let opens = reported.read(&mut self.files, waits);
             let events = &self.shared.reporter.events;
             events.fetch_add(opens as u64, Ordering::Relaxed);
             if reported.over {

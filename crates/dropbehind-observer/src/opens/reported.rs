@@ -1,7 +1,7 @@
 //! Reports of opens, as the observer's thread takes them.
 
 use super::Report;
-use crate::board::{SharedBoard, lock};
+use crate::board::lock;
 use crate::files::Files;
 use dropbehind_linux::receive_message;
 use std::collections::HashSet;
@@ -48,7 +48,7 @@ impl Reported {
     }
 
     /// Takes what was reported, unless it has to `wait`, and returns how many opens that were.
-    pub(crate) fn read(&mut self, files: &mut Files, board: &SharedBoard, wait: bool) -> usize {
+    pub(crate) fn read(&mut self, files: &mut Files, wait: bool) -> usize {
         let most = READ.min(files.most_held / 4).max(1);
         let mut read = 0;
         while !wait && !self.over && read < most {
@@ -66,8 +66,8 @@ impl Reported {
             match (report, file) {
                 (Report::Opened(opened), Some(file)) => files.reported(file, opened),
                 (Report::Opened(opened), None) => {
-                    lock(board)
-                        .note("out of descriptors: some files are left to the kernel".to_owned());
+                    lock(&files.board)
+                        .note("out of descriptors: some files are left to the kernel");
                     files.programs.opened(opened.process);
                 }
                 (Report::Over { thread }, _) => files.is_being_opened(thread, None),
@@ -78,14 +78,13 @@ impl Reported {
                 (Report::Unstopped { process }, _) => {
                     files.programs.opened(process);
                     if self.unstopped.insert(process) {
-                        lock(board).note(
+                        lock(&files.board).note(
                             "programs use io_uring, whose opens are only found a moment later: \
-                             what they read until then stays"
-                                .to_owned(),
+                             what they read until then stays",
                         );
                     }
                 }
-                (Report::Note(note), _) => lock(board).user_note(note),
+                (Report::Note(note), _) => lock(&files.board).user_note(note),
             }
         }
         self.look_at_unstopped(files);
