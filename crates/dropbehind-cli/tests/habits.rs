@@ -20,11 +20,18 @@ struct Printed {
 
 /// Runs a program by another name, as a link would.
 fn printed(program: &Path, name: &str, user: &User, args: &str) -> Printed {
+    let args: Vec<&str> = args.split_whitespace().collect();
+    printed_with(program, name, user, &args)
+}
+
+fn printed_with(program: &Path, name: &str, user: &User, args: &[&str]) -> Printed {
     let output = Command::new(program)
         .arg0(name)
-        .args(args.split_whitespace())
+        .args(args)
         .current_dir(user.file(""))
         .env("LC_ALL", "C")
+        // Of these, only nocache heeds it.
+        .env("DROPBEHIND_MODE", "buffered")
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -231,23 +238,7 @@ fn a_link_is_enough() {
 
 /// Runs a line as nocache, ours or the original.
 fn nocache(program: &Path, user: &User, args: &[&str]) -> Printed {
-    let output = Command::new(program)
-        .arg0("nocache")
-        .args(args)
-        .current_dir(user.file(""))
-        .env("LC_ALL", "C")
-        .env("DROPBEHIND_MODE", "buffered")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    Printed {
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr)
-            .unwrap()
-            .trim_end()
-            .to_owned(),
-        code: output.status.code(),
-    }
+    printed_with(program, "nocache", user, args)
 }
 
 #[test]
