@@ -4,7 +4,7 @@ use crate::files::{cached_mib, dd, until_dropped};
 use crate::outlets::asked;
 use crate::user::User;
 use crate::user::running_watch::RunningWatch;
-use dropbehind_testbed::{HangingFs, Need, Running, need};
+use dropbehind_testbed::{Hanging, HangingFs, Need, Running, need};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
@@ -50,6 +50,22 @@ impl Somebody {
         let input = self.child.stdin.as_mut().unwrap();
         input.write_all(text.as_bytes()).unwrap();
     }
+}
+
+/// A watch that waits for the server of this file system, which a rule names, and who uses it.
+fn watch_that_waits<'a>(user: &User, fs: &'a HangingFs) -> (RunningWatch, Somebody, Hanging<'a>) {
+    let named = fs.path().join("*");
+    user.writes(
+        "rules",
+        &format!("[[rule]]\npath = {named:?}\nmode = \"dontcache\"\n"),
+    );
+    let mut watch = user.watch("--config rules");
+    let mut watch = RunningWatch::start(user, watch.env("WATCHDOG_USEC", "600000"));
+    watch.says("WATCHDOG=1");
+    let somebody = Somebody::uses(fs);
+    let hanging = fs.hang_for(watch.child.id());
+    watch.says("STATUS=a file system's server does not answer");
+    (watch, somebody, hanging)
 }
 
 #[test]
@@ -247,18 +263,7 @@ fn one_that_a_rule_names_is_waited_for_in_the_open() {
     need!(all HangingFs::needs());
     let user = User::new();
     let fs = HangingFs::new().unwrap();
-    let path = fs.path();
-    let rules = format!(
-        "[[rule]]\npath = \"{}/*\"\nmode = \"dontcache\"\n",
-        path.display()
-    );
-    user.writes("rules", &rules);
-    let mut watch = user.watch("--config rules");
-    let mut watch = RunningWatch::start(&user, watch.env("WATCHDOG_USEC", "600000"));
-    watch.says("WATCHDOG=1");
-    let _somebody = Somebody::uses(&fs);
-    let hanging = fs.hang_for(watch.child.id());
-    watch.says("STATUS=a file system's server does not answer");
+    let (mut watch, _somebody, hanging) = watch_that_waits(&user, &fs);
     let log = watch.log();
     assert!(log.contains("nothing is observed until it does"), "{log}");
     watch.signal("TERM");
@@ -281,17 +286,7 @@ fn rules_that_wait_for_one_are_not_said_to_be_in_force() {
     need!(all HangingFs::needs());
     let user = User::new();
     let fs = HangingFs::new().unwrap();
-    let named = fs.path().join("*");
-    user.writes(
-        "rules",
-        &format!("[[rule]]\npath = {named:?}\nmode = \"dontcache\"\n"),
-    );
-    let mut watch = user.watch("--config rules");
-    let mut watch = RunningWatch::start(&user, watch.env("WATCHDOG_USEC", "600000"));
-    watch.says("WATCHDOG=1");
-    let _somebody = Somebody::uses(&fs);
-    let hanging = fs.hang_for(watch.child.id());
-    watch.says("STATUS=a file system's server does not answer");
+    let (mut watch, _somebody, hanging) = watch_that_waits(&user, &fs);
     user.writes("rules", "mode = \"buffered\"\n");
     watch.signal("HUP");
     watch.says("RELOADING=1");
