@@ -65,6 +65,17 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
+    /// A regular file that was made anew, and has its name.
+    fn made(output: Output, path: &Path) -> Self {
+        Self {
+            output,
+            path: path.to_owned(),
+            is_new: true,
+            is_regular: true,
+            unnamed: None,
+        }
+    }
+
     /// Makes a regular file; `None` if the name is taken.
     pub(crate) fn make_new(
         session: &Session,
@@ -82,13 +93,7 @@ impl Destination {
             return Ok(None);
         };
         let file = session.open_options().adopt(made).map_err(failed)?;
-        Ok(Some(Self {
-            output: Output::cached(file, session),
-            path: place.path.to_owned(),
-            is_new: true,
-            is_regular: true,
-            unnamed: None,
-        }))
+        Ok(Some(Self::made(Output::cached(file, session), place.path)))
     }
 
     /// Makes a plain file; `None` if the name is taken.
@@ -116,11 +121,8 @@ impl Destination {
             .map_err(|errno| failed(errno.into()))?;
         let file = session.open_options().adopt(made).map_err(failed)?;
         Ok(Self {
-            output: Output::cached(file, session),
-            path: place.path.to_owned(),
-            is_new: true,
-            is_regular: true,
             unnamed: Some(unnamed),
+            ..Self::made(Output::cached(file, session), place.path)
         })
     }
 
@@ -147,13 +149,7 @@ impl Destination {
             .mode(permissions)
             .open(place.path)
             .map_err(|error| Failure::io(Doing::Create, place.path, &error))?;
-        Ok(Self {
-            output: Output::cached(file, session),
-            path: place.path.to_owned(),
-            is_new: true,
-            is_regular: true,
-            unnamed: None,
-        })
+        Ok(Self::made(Output::cached(file, session), place.path))
     }
 
     /// Opens and empties what is there, which looked like this; the error is that of the open
@@ -249,13 +245,7 @@ impl Destination {
             .mode(wanted.permissions)
             .open(path)
             .map_err(failed)?;
-        Ok(Self {
-            output: Output::cached(file, session),
-            path: path.to_owned(),
-            is_new: true,
-            is_regular: true,
-            unnamed: None,
-        })
+        Ok(Self::made(Output::cached(file, session), path))
     }
 
     fn open_typed(
