@@ -53,8 +53,6 @@ pub(crate) struct SmallTotals {
     pub(crate) files_with_descriptor: usize,
 }
 
-type SharedTotals = Arc<Mutex<SmallTotals>>;
-
 /// A small file that was closed.
 #[derive(Debug)]
 pub(crate) struct SmallFile {
@@ -138,7 +136,6 @@ pub(crate) struct Unshelved {
 pub(crate) struct SmallFiles {
     /// By the name of the disk; the first one has none.
     disks: Arc<Mutex<HashMap<String, mpsc::Sender<Message>>>>,
-    totals: SharedTotals,
     settings: Settings,
 }
 
@@ -147,6 +144,7 @@ pub(crate) struct SmallFiles {
 struct Settings {
     io_priority: IoPriority,
     observer: Inputs,
+    totals: Arc<Mutex<SmallTotals>>,
     /// Shows what enters the cache before the observer reports it.
     trace: Option<ReportedTrace>,
     /// Once so many files hold a descriptor, the oldest half of a disk does not wait for its grace.
@@ -164,14 +162,13 @@ impl SmallFiles {
         let settings = Settings {
             io_priority,
             observer,
+            totals: Arc::default(),
             trace,
             crowd,
         };
-        let totals = SharedTotals::default();
-        let first = Server::start(&totals, &settings)?;
+        let first = Server::start(&settings)?;
         Ok(SmallFiles {
             disks: Arc::new(Mutex::new(HashMap::from([(String::new(), first)]))),
-            totals,
             settings,
         })
     }
@@ -181,7 +178,7 @@ impl SmallFiles {
         let mut disks = lock(&self.disks);
         if !disks.contains_key(disk) {
             let started = match disks.len() < DISKS {
-                true => Server::start(&self.totals, &self.settings).ok(),
+                true => Server::start(&self.settings).ok(),
                 false => None,
             };
             // All messages about a file go to the same thread.
@@ -195,7 +192,7 @@ impl SmallFiles {
     pub(crate) fn closed(&self, disk: &str, small: SmallFile) {
         let bytes = small.ours.bytes();
         {
-            let mut totals = lock(&self.totals);
+            let mut totals = lock(&self.settings.totals);
             totals.waiting_bytes += bytes;
             totals.files_with_descriptor += 1;
             totals.unwritten_bytes += small.unwritten_bytes;
@@ -213,7 +210,7 @@ impl SmallFiles {
 
     /// The observer has forgotten so many files that held a descriptor, which is closed by that.
     pub(crate) fn forgotten(&self, files_with_descriptor: usize) {
-        lock(&self.totals).files_with_descriptor -= files_with_descriptor;
+        lock(&self.settings.totals).files_with_descriptor -= files_with_descriptor;
     }
 
     /// Writes and drops what waits. Returns false if `timeout` passed first.
@@ -227,12 +224,11 @@ impl SmallFiles {
     }
 
     pub(crate) fn totals(&self) -> SmallTotals {
-        *lock(&self.totals)
+        *lock(&self.settings.totals)
     }
 }
 
 struct Server {
-    totals: SharedTotals,
     shelf: Shelf,
     files: BTreeMap<ShelfPlace, Shelved>,
     /// The first file that came since the descriptors of waiting files were closed.
@@ -246,10 +242,9 @@ struct Server {
 }
 
 impl Server {
-    fn start(totals: &SharedTotals, settings: &Settings) -> std::io::Result<mpsc::Sender<Message>> {
+    fn start(settings: &Settings) -> std::io::Result<mpsc::Sender<Message>> {
         let (messages, inbox) = mpsc::channel();
         let mut server = Server {
-            totals: Arc::clone(totals),
             shelf: Shelf::default(),
             files: BTreeMap::new(),
             held_from: None,
@@ -310,7 +305,7 @@ impl Server {
             let late = self.files.range_mut(place..);
             let released = late.map(|(_, shelved)| shelved.release());
             let released = released.filter(|released| *released).count();
-            lock(&self.totals).files_with_descriptor -= released;
+            lock(&self.settings.totals).files_with_descriptor -= released;
         }
     }
 
@@ -364,7 +359,7 @@ impl Server {
                 self.held_from.get_or_insert(place);
                 self.next_search
                     .get_or_insert_with(|| Instant::now() + DELETED);
-                if lock(&self.totals).files_with_descriptor >= self.settings.crowd {
+                if lock(&self.settings.totals).files_with_descriptor >= self.settings.crowd {
                     self.shelf.hurry();
                 }
             }
@@ -407,7 +402,7 @@ impl Server {
                     has_descriptor: !shelved.is_released,
                 };
                 {
-                    let mut totals = lock(&self.totals);
+                    let mut totals = lock(&self.settings.totals);
                     totals.waiting_bytes -= dropped_bytes + left_bytes + reused_bytes;
                     totals.dropped_bytes += unshelved.dropped_bytes;
                     totals.left_bytes += unshelved.left_bytes;
@@ -450,14 +445,14 @@ impl Server {
         let shelved = self.shelved(place);
         shelved.visited = None;
         if shelved.release() {
-            lock(&self.totals).files_with_descriptor -= 1;
+            lock(&self.settings.totals).files_with_descriptor -= 1;
         }
     }
 
     /// Records how much of a file is not on the disk.
     fn is_unwritten(&mut self, place: ShelfPlace, bytes: u64) {
         let before = std::mem::replace(&mut self.shelved(place).small.unwritten_bytes, bytes);
-        let mut totals = lock(&self.totals);
+        let mut totals = lock(&self.settings.totals);
         totals.unwritten_bytes = totals.unwritten_bytes + bytes - before;
     }
 
@@ -501,7 +496,7 @@ impl Server {
             if start_writeback(file.as_fd(), range.start, range.len()).is_ok() {
                 let deed = Deed::Writeback(Reason::Budget);
                 begun.made(deed, &shelved.small.label, file.as_fd(), range, range.len());
-                lock(&self.totals).writeback_bytes += range.len();
+                lock(&self.settings.totals).writeback_bytes += range.len();
             }
         }
     }
