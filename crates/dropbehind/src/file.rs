@@ -8,7 +8,7 @@ mod write;
 
 use std::fmt;
 use std::fs;
-use std::io::{self, Seek};
+use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,6 +20,7 @@ use dropbehind_policy::Mode;
 use crate::facts::Facts;
 use crate::settings::FileSettings;
 use dropbehind_flusher::Stats;
+use dropbehind_flusher::lock;
 use dropbehind_flusher::own_file::OwnFile;
 use native::native_operations;
 
@@ -190,9 +191,12 @@ impl File {
         Ok(())
     }
 
-    /// Sets our copy of the file position.
-    pub(crate) fn moved_to(&self, position: u64) {
+    pub(crate) fn seek_to(&self, to: SeekFrom) -> io::Result<u64> {
+        let line = self.line();
+        let _turn = line.as_ref().map(|handle| lock(&handle.turns));
+        let position = self.file().seek(to)?;
         self.shared.position.store(position, Ordering::Relaxed);
+        Ok(position)
     }
 
     /// Advances our copy of the file position.

@@ -1,7 +1,7 @@
 //! The file on systems other than Linux: a plain one, whose mode has no effect.
 
 use std::fs;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -42,7 +42,9 @@ impl File {
         self.file().set_len(size_bytes)
     }
 
-    pub(crate) fn moved_to(&self, _position: u64) {}
+    pub(crate) fn seek_to(&self, to: SeekFrom) -> io::Result<u64> {
+        self.file().seek(to)
+    }
 
     /// Does not fail here.
     pub(crate) fn with_settings(

@@ -13,9 +13,6 @@ use dropbehind_flusher::lock;
 
 /// A longer read at an offset is split into pieces, to bound how much is cached ahead of it.
 const READ_PIECE_BYTES: usize = 2 << 20;
-/// Reads at the position of at least this much come one after the other. For shorter ones, the
-/// lock would cost too much.
-const TURN_BYTES: usize = 64 << 10;
 /// The kernel reads at most this much in one call.
 const READ_MAX_BYTES: usize = 0x7fff_f000;
 
@@ -114,9 +111,8 @@ impl File {
             handle.look_before_read(self.as_fd());
         }
         // A read that begins before another one has moved the position looks in the wrong place,
-        // and what it brings in stays.
-        let takes_turns = offset.is_none() && wanted >= TURN_BYTES;
-        let _turn = takes_turns.then(|| lock(&handle.turns));
+        // and what it brings in stays. The kernel, too, lets only one at a time move it.
+        let _turn = offset.is_none().then(|| lock(&handle.turns));
         let start = offset.unwrap_or_else(|| self.shared.position.load(Ordering::Relaxed));
         let range = ByteRange::new(start, start.saturating_add(wanted as u64));
         let fd = self.as_fd();

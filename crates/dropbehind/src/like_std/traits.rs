@@ -36,9 +36,7 @@ impl Write for &File {
 
 impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let position = self.file().seek(to)?;
-        self.moved_to(position);
-        Ok(position)
+        self.seek_to(to)
     }
 }
 
