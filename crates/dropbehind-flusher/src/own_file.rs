@@ -84,7 +84,7 @@ pub struct OwnFile {
     /// Here and not in the library's file: after a fork, the child's files get new handles. A
     /// lock that another thread held at the fork would stay locked in the child forever.
     pub reader: Mutex<Reader>,
-    /// Held during a write or a long read at the position: the next one must know where it is then.
+    /// Held during a read, write or seek at the position: the next one must know where it is then.
     pub turns: Mutex<()>,
     pub(crate) claims: Claims,
     /// The file in records that do not come from its flusher.
@@ -513,7 +513,7 @@ impl OwnFile {
     /// the file is left to the kernel.
     pub fn settle(self: &Arc<Self>, fd: BorrowedFd<'_>, timeout: Duration) -> bool {
         let started = Instant::now();
-        lock(&self.reader).finish(fd, self);
+        lock(&self.reader).settle(fd, self);
         if !self.await_registration(fd) {
             return !self.has_work();
         }
@@ -530,7 +530,7 @@ impl OwnFile {
                 return false;
             }
             // Other threads may have read ahead since, and read no further.
-            lock(&self.reader).finish(fd, self);
+            lock(&self.reader).settle(fd, self);
         }
     }
 

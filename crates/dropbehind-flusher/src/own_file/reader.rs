@@ -139,6 +139,8 @@ pub struct Reader {
     random: bool,
     /// Reads under way.
     reading: u32,
+    /// The last of them hands over everything that was read ahead.
+    settles: bool,
     /// What the stream's read would claim, while no other read is under way: until one begins,
     /// nobody gives up the chunks that it reads.
     unclaimed: ByteRange,
@@ -159,6 +161,7 @@ impl Reader {
             read_ahead: None,
             random,
             reading: 0,
+            settles: false,
             unclaimed: ByteRange::default(),
         }
     }
@@ -178,7 +181,9 @@ impl Reader {
         range: ByteRange,
     ) -> Prepared {
         self.reading += 1;
-        self.claim_read_under_way(file);
+        if !self.unclaimed.is_empty() {
+            file.claims.claim(std::mem::take(&mut self.unclaimed));
+        }
         let page_bytes = page_size();
         let read_ahead = self.read_ahead(file);
         if range.end > self.size_bytes {
@@ -208,10 +213,9 @@ impl Reader {
             file.claims.claim(claimed);
             let once = fetch(fd, pages, read_ahead.call_bytes);
             let all_new = once.iter().map(|part| part.len()).sum::<u64>() >= pages.len();
-            let has_own = !self.ahead.is_empty() || file.slot.undropped_bytes() > 0;
-            let beyond = match has_own && !all_new {
-                true => residency::absent_in(fd, ByteRange::new(pages.end, end)),
-                false => Vec::new(),
+            let beyond = match all_new {
+                true => Vec::new(),
+                false => residency::absent_in(fd, ByteRange::new(pages.end, end)),
             };
             return Prepared {
                 claimed,
@@ -280,13 +284,6 @@ impl Reader {
                 .filter_map(|chunk| Some((chunk.range, chunk.fetch.clone()?)))
                 .collect(),
             ..Prepared::default()
-        }
-    }
-
-    /// Claims what the only read under way reads, since its chunks may be given up before it ends.
-    fn claim_read_under_way(&mut self, file: &OwnFile) {
-        if !self.unclaimed.is_empty() {
-            file.claims.claim(std::mem::take(&mut self.unclaimed));
         }
     }
 
@@ -386,8 +383,9 @@ impl Reader {
         for chunk in &mut self.ahead {
             chunk.entered |= chunk.range.overlaps(prepared.pages);
         }
+        let settles = self.reading == 0 && std::mem::take(&mut self.settles);
         // Inside the file, the page at the position is still to be read.
-        let done = if position >= self.size_bytes {
+        let done = if settles || position >= self.size_bytes {
             u64::MAX
         } else {
             position
@@ -420,9 +418,17 @@ impl Reader {
         }
     }
 
-    /// Hands over everything that was read ahead: the file is being closed, given back or settled.
+    /// Hands over everything that was read ahead, as soon as no read is under way: one would have the
+    /// kernel read ahead again. The file is being settled.
+    pub fn settle(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
+        self.settles = self.reading > 0;
+        if !self.settles {
+            self.finish(fd, file);
+        }
+    }
+
+    /// Hands over everything that was read ahead: the file is being closed or given back.
     pub fn finish(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
-        self.claim_read_under_way(file);
         self.release(fd, file, None);
     }
 }

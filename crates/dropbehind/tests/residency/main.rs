@@ -13,4 +13,5 @@ mod modes;
 mod others;
 mod reads;
 mod strides;
+mod threads;
 mod writes;
