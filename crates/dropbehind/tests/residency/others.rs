@@ -400,6 +400,8 @@ fn appends_after_a_cut_keep_the_page_that_others_began(place: &Place) {
         let mut others = std::fs::File::create(&path).unwrap();
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         write_pattern(&mut file, 1, 0, 8 * page, block);
+        // Of what is appended last before others append, the library may not know the place.
+        settle(&file);
         others.seek(SeekFrom::End(0)).unwrap();
         write_pattern(&mut others, 1, 8 * page, 8 * page, block);
         // So that the library learns of the others.
