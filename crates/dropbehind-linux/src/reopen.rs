@@ -47,7 +47,7 @@ pub enum Sharing {
 /// - `ESTALE`: the descriptor refers to another file by now.
 /// - `EINVAL`: neither a regular file nor a block device.
 /// - `EBADF`: the descriptor is closed.
-/// - Those of open(2).
+/// - Those of open(2). After `EMFILE` or `ENFILE`, no copy is tried.
 pub fn reopen(tid: i32, fd: RawFd, expect: FileId) -> io::Result<(OwnedFd, Sharing)> {
     let links = [
         format!("/proc/self/task/{tid}/fd/{fd}"),

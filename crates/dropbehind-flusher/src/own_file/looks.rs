@@ -169,8 +169,8 @@ impl OwnFile {
 
     /// Reports a write. Of the pages `looked`, `cached` were cached before, and no others.
     ///
-    /// A thread that seeks, or reads at the position, may have moved it since the look. Then the write
-    /// is somewhere else, at least in part.
+    /// Another process, or a read that drops nothing, may have moved the position since the look. Then
+    /// the write is somewhere else, at least in part.
     fn tell_looked(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,

@@ -60,8 +60,8 @@ impl File {
             let bytes = count as u64;
             let range = match offset {
                 Some(offset) => ByteRange::new(offset, offset + bytes),
-                // Another thread may have moved it by a seek or a read: then the write lies between
-                // where it was before and where it is now.
+                // A read that drops nothing takes no turn, and may have moved it: then the write lies
+                // between where it was before and where it is now.
                 None => ByteRange::new(start.min(end.saturating_sub(bytes)), end),
             };
             let due = handle.wrote(self.as_fd(), range, bytes, effective, cached);
