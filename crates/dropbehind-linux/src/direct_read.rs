@@ -12,38 +12,21 @@
 use crate::advice::{Access, advise_access};
 use crate::file::{FsKind, filesystem, has_direct_reads};
 use crate::mincore::resident_ranges;
+use crate::nowhere::Nowhere;
 use crate::vectored::IoFlags;
 use rustix::fs::{CWD, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::LazyLock;
 
-/// Memory that cannot be written to. A read into it waits like any other, and then fails, on
-/// ext4 and xfs without having asked the disk for anything. Real disk reads would make the
-/// kernel's writeback throttling (blk-wbt) believe that a program suffers from the writes,
-/// and slow those down.
+/// Real disk reads would make the kernel's writeback throttling (blk-wbt) believe that a program
+/// suffers from the writes, and slow those down.
 ///
 /// btrfs tries once more through the page cache (`btrfs_direct_read`,
 /// `btrfs_file_read_iter`), which fails at the first page. That page has just been written,
 /// and is usually cached. If it has just been dropped, it is read from the disk, with the
 /// kernel's readahead.
-///
-/// The address, mapped until the process ends.
-static NOWHERE: LazyLock<Option<usize>> = LazyLock::new(|| {
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping, at an address of the kernel's choice.
-    let mapped = unsafe {
-        mmap_anonymous(
-            std::ptr::null_mut(),
-            NOWHERE_BYTES,
-            ProtFlags::empty(),
-            flags,
-        )
-    };
-    mapped.ok().map(|start| start.addr())
-});
+static NOWHERE: Nowhere = Nowhere::new(NOWHERE_BYTES);
 
 /// Address space only. One call reads at most 2 GiB in any case.
 const NOWHERE_BYTES: usize = 256 << 20;
@@ -55,11 +38,11 @@ const NOWHERE_BYTES: usize = 256 << 20;
 ///
 /// Those of preadv2(2) but `EFAULT`, which is what succeeds here.
 fn read_into_nowhere(fd: BorrowedFd<'_>, offset: u64, len: u64, flags: IoFlags) -> io::Result<()> {
-    let nowhere = NOWHERE.ok_or(Errno::NOMEM)?;
+    let nowhere = NOWHERE.address()?;
     let len = usize::try_from(len).map_or(NOWHERE_BYTES, |len| len.min(NOWHERE_BYTES));
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
     let part = libc::iovec {
-        iov_base: std::ptr::without_provenance_mut(nowhere),
+        iov_base: nowhere,
         iov_len: len,
     };
     let flags = flags.bits().cast_signed();
@@ -203,7 +186,7 @@ impl DirectReader {
             Err(Errno::PERM) => open(flags)?,
             other => other?,
         };
-        NOWHERE.ok_or(Errno::NOMEM)?;
+        NOWHERE.address()?;
         Ok(Self { file })
     }
 

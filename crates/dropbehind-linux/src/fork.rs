@@ -6,11 +6,12 @@
 //! Sources: `fork(2)`, `pthread_atfork(3)`. `vfork` and `posix_spawn` run no
 //! handlers, and their children only call `exec`.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-static REGISTERED: Once = Once::new();
+/// No `Once`: one that another thread was just calling at a fork would make the child wait forever.
+/// Threads that come at once each register, and the counter then moves by more than one.
+static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
@@ -21,11 +22,12 @@ extern "C" fn in_child() {
 /// Compare it with its value when a thread was started: if they differ, the thread belongs to
 /// another process.
 pub fn fork_generation() -> u32 {
-    REGISTERED.call_once(|| {
+    if !REGISTERED.load(Ordering::Relaxed) {
         // SAFETY: the handler only adds to an atomic, which is allowed in the
         // child of a multi-threaded process, and it lives as long as the code.
         // Failure (ENOMEM) leaves forks unnoticed, as without the handler.
         let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
+        REGISTERED.store(true, Ordering::Relaxed);
+    }
     GENERATION.load(Ordering::Relaxed)
 }

@@ -10,12 +10,12 @@
 //! never come as signals.
 
 use crate::errno::check;
+use crate::fact::Fact;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::OnceLock;
 
 /// The size of a huge page, in bytes; `None` if the kernel has none
 /// (`CONFIG_TRANSPARENT_HUGEPAGE`). 2 MiB on most machines.
@@ -24,12 +24,13 @@ use std::sync::OnceLock;
 /// (Documentation/admin-guide/mm/transhuge.rst); read once.
 #[must_use]
 pub fn huge_page_size() -> Option<u64> {
-    static SIZE: OnceLock<Option<u64>> = OnceLock::new();
-    *SIZE.get_or_init(|| {
+    static SIZE: Fact = Fact::new();
+    let size = SIZE.get(|| {
         let path = "/sys/kernel/mm/transparent_hugepage/hpage_pmd_size";
-        let text = std::fs::read_to_string(path).ok()?;
-        text.trim().parse().ok().filter(|size| *size > 0)
-    })
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.trim().parse::<u32>().unwrap_or(0).into()
+    });
+    Some(size).filter(|size| *size > 0)
 }
 
 /// A mapping of one huge page's worth of a file, used to read it.

@@ -4,6 +4,7 @@
 use crate::cachestat::cachestat;
 use crate::errno::{check, invalid};
 use crate::extents::next_extent;
+use crate::fact::Fact;
 use crate::file::{FsKind, filesystem, size_bytes};
 use crate::page::page_size;
 use crate::page_counts::has_cachestat;
@@ -15,7 +16,6 @@ use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::LazyLock;
 
 /// How much is mapped at once. At one byte per page, the map of this takes 256 KiB.
 const PIECE_BYTES: u64 = if cfg!(target_pointer_width = "64") {
@@ -115,11 +115,11 @@ pub fn may_write(fd: BorrowedFd<'_>) -> bool {
 /// Whether our user namespace knows every user, as the first one does: then [`OVERFLOW_UID`] is
 /// a user like any other ("nobody").
 fn knows_all_users() -> bool {
-    static KNOWS: LazyLock<bool> = LazyLock::new(|| {
+    static KNOWS: Fact = Fact::new();
+    KNOWS.is(|| {
         let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
         map.split_whitespace().eq(["0", "0", "4294967295"])
-    });
-    *KNOWS
+    })
 }
 
 /// Whether mincore tells this caller the truth about the file.

@@ -1,6 +1,6 @@
 //! The page size.
 
-use std::sync::OnceLock;
+use crate::fact::Fact;
 
 /// The size of a page of memory, and so the granularity of the page cache, in bytes.
 ///
@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 /// load.
 #[must_use]
 pub fn page_size() -> u64 {
-    static SIZE: OnceLock<u64> = OnceLock::new();
-    *SIZE.get_or_init(|| rustix::param::page_size() as u64)
+    static SIZE: Fact = Fact::new();
+    SIZE.get(|| rustix::param::page_size() as u64)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 use crate::cachestat::{CacheStat, cachestat};
 use crate::direct_read::{DirectReader, is_unwritten};
+use crate::fact::Fact;
 use crate::file::{FsKind, filesystem};
 use crate::kernel::{KernelVersion, kernel_version};
 use crate::mincore::resident_ranges;
@@ -16,7 +17,6 @@ use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::LazyLock;
 
 /// Unwritten pages are counted in pieces, of which all count if one is unwritten: the longest
 /// piece, and the number of pieces in a short range.
@@ -33,13 +33,13 @@ const ANSWERS_SINCE: KernelVersion = KernelVersion {
 /// under writeback. A sandbox may hide it.
 #[must_use]
 pub fn has_cachestat() -> bool {
-    static HAS: LazyLock<bool> = LazyLock::new(|| {
+    static HAS: Fact = Fact::new();
+    HAS.is(|| {
         // SAFETY: the number is never that of an open file, and nothing is done with it.
         let nothing = unsafe { BorrowedFd::borrow_raw(i32::MAX) };
         let counted = cachestat(nothing, 0, 0);
         counted.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::BADF))
-    });
-    *HAS
+    })
 }
 
 /// Returns whether [`cachestat`] sees the pages of this file: where the kernel has it, and not on

@@ -29,14 +29,13 @@
 
 use crate::advice::{Access, advise_access};
 use crate::file::{FsKind, filesystem, has_direct_reads};
+use crate::nowhere::Nowhere;
 use crate::page::page_size;
 use crate::writeback::writeback_error_of_description;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::LazyLock;
 
 /// Whether a file can be asked if its writeback failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,24 +81,9 @@ pub fn prepare_to_ask(fd: BorrowedFd<'_>) -> Askable {
     }
 }
 
-/// The address of a page that nobody can write to, mapped until the process ends. A direct
-/// read into it fails before the disk is asked for anything.
-static NOWHERE: LazyLock<Option<usize>> = LazyLock::new(|| {
-    // SAFETY: a new mapping, at an address of the kernel's choice.
-    let mapped = unsafe {
-        mmap_anonymous(
-            std::ptr::null_mut(),
-            page_len(),
-            ProtFlags::empty(),
-            MapFlags::PRIVATE | MapFlags::NORESERVE,
-        )
-    };
-    mapped.ok().map(|start| start.addr())
-});
-
-fn page_len() -> usize {
-    usize::try_from(page_size()).unwrap_or(4096)
-}
+/// The most that is read into nowhere: a page of 64 KiB, the largest.
+const NOWHERE_BYTES: usize = 64 << 10;
+static NOWHERE: Nowhere = Nowhere::new(NOWHERE_BYTES);
 
 /// Returns the error of a failed writeback of the file, once. It covers failures since `fd`,
 /// which was [prepared](prepare_to_ask), was opened, and earlier ones that nobody has asked
@@ -121,14 +105,14 @@ fn page_len() -> usize {
 /// - `ENOMEM`, `EINTR`: not now.
 /// - `EBADF`, `EINVAL`: not this description, or not at this offset.
 pub fn writeback_error(fd: BorrowedFd<'_>, offset: u64) -> io::Result<Option<io::Error>> {
-    let nowhere = NOWHERE.ok_or(Errno::NOMEM)?;
+    let nowhere = NOWHERE.address()?;
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
     // SAFETY: the kernel writes nothing where nothing can be written.
     let read = unsafe {
         libc::pread(
             fd.as_raw_fd(),
-            std::ptr::without_provenance_mut(nowhere),
-            page_len(),
+            nowhere,
+            usize::try_from(page_size()).unwrap_or(NOWHERE_BYTES),
             offset,
         )
     };
