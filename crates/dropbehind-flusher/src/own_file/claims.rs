@@ -58,7 +58,7 @@ impl Claims {
     /// of the range is claimed.
     pub(crate) fn begin_drop(&self, range: ByteRange) -> Option<Dropping<'_>> {
         let mut state = lock(&self.state);
-        if state.is_claimed(range) {
+        if state.claimed.iter().any(|claimed| claimed.overlaps(range)) {
             return None;
         }
         state.dropping.push(range);
@@ -73,17 +73,6 @@ impl Claims {
         let state = lock(&self.state);
         let claimed: RangeSet = state.claimed.iter().copied().collect();
         claimed.gaps_of(range).collect()
-    }
-
-    /// Returns whether any part of a range is claimed.
-    pub(crate) fn overlap(&self, range: ByteRange) -> bool {
-        lock(&self.state).is_claimed(range)
-    }
-}
-
-impl State {
-    fn is_claimed(&self, range: ByteRange) -> bool {
-        self.claimed.iter().any(|claimed| claimed.overlaps(range))
     }
 }
 

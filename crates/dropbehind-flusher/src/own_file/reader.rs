@@ -439,10 +439,9 @@ fn drop_read(fd: BorrowedFd<'_>, file: &OwnFile, range: ByteRange) {
     if file.was_written() {
         return;
     }
-    // Readers claim only under the reader's lock, which the caller holds.
-    if file.claims.overlap(range) {
+    let Some(_dropping) = file.claims.begin_drop(range) else {
         return;
-    }
+    };
     let begun = Begun::now();
     let cached_bytes = match residency::count(fd, range) {
         Ok(counted) if counted.unwritten_bytes() > 0 => return,
