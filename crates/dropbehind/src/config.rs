@@ -49,7 +49,10 @@ fn loaded() -> Arc<Loaded> {
     if let Some(loaded) = LOADED.load_full() {
         return loaded;
     }
-    let read = match Disks::find(None) {
+    let found = Disks::find(None);
+    // Perhaps only for now: for want of a descriptor.
+    let is_unreadable = matches!(found, Err(FileError::Unreadable(..)));
+    let read = match found {
         Ok(disks) => Loaded {
             disks,
             problem: None,
@@ -60,6 +63,9 @@ fn loaded() -> Arc<Loaded> {
         },
     };
     let read = Arc::new(read);
+    if is_unreadable {
+        return read;
+    }
     let before = LOADED.compare_and_swap(&None::<Arc<Loaded>>, Some(Arc::clone(&read)));
     // Another thread may have been first.
     before.as_ref().map_or(read, Arc::clone)

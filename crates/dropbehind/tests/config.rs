@@ -90,3 +90,19 @@ fn goes_on_with_a_mistake() {
         "{notes:?}"
     );
 }
+
+/// A program may have no descriptor left just then.
+#[test]
+fn a_file_that_could_not_be_read_is_read_at_the_next_open() {
+    with_config("is_off_later", "[disk.\"DISK\"]\nenabled = false");
+}
+
+#[test]
+#[ignore = "a part of another test"]
+fn is_off_later() {
+    let mut all: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    all.pop();
+    assert_eq!(File::open(path()).unwrap().without_effect(), None);
+    drop(all);
+    assert!(File::open(path()).unwrap().without_effect().is_some());
+}
