@@ -1,15 +1,11 @@
 //! One disk, as shared by its files and its thread.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
 
-use dropbehind_linux::{
-    DiskInfo, FileId, IoPriority, file_stat, futex_wake, set_thread_io_priority,
-};
+use dropbehind_linux::{DiskInfo, IoPriority, futex_wake, set_thread_io_priority};
 use dropbehind_policy::ByteRange;
 use dropbehind_policy::write_behind::DEFAULT_WINDOW_BYTES;
 use dropbehind_slot::Doorbell;
@@ -19,9 +15,6 @@ use crate::own_file::Settled;
 use crate::own_file::fetchers::Fetchers;
 use crate::totals::Totals;
 use crate::{disk_thread, keeper, lock};
-
-/// As many files are remembered whose writeback failed.
-const FAILED_FILES: usize = 1 << 12;
 
 /// What other threads tell a disk's thread.
 #[derive(Debug)]
@@ -62,9 +55,6 @@ pub(crate) struct DiskHandle {
     pub(crate) dead: AtomicBool,
     pub(crate) totals: Mutex<Totals>,
     pub(crate) notes: Mutex<Vec<String>>,
-    /// This process's files whose writeback failed, and when each was made: another file may get
-    /// its ID.
-    failed: Mutex<HashMap<FileId, Option<Duration>>>,
     /// Pages of the observed files.
     pub(crate) observed: Mutex<ObservedPages>,
     /// What holds back the files' writers.
@@ -114,7 +104,6 @@ impl DiskHandle {
             dead: AtomicBool::new(false),
             totals: Mutex::default(),
             notes: Mutex::default(),
-            failed: Mutex::default(),
             observed: Mutex::default(),
             brakes: Brakes::default(),
             bytes_per_second: AtomicU64::new(0),
@@ -127,21 +116,6 @@ impl DiskHandle {
 
     pub(crate) fn name(&self) -> &str {
         &self.disk.name
-    }
-
-    /// Remembers that writeback of an own file failed, for as long as the process lives.
-    pub(crate) fn remember_failure(&self, id: FileId, fd: BorrowedFd<'_>) {
-        let mut failed = lock(&self.failed);
-        if failed.len() >= FAILED_FILES {
-            failed.clear();
-        }
-        failed.insert(id, born(fd));
-    }
-
-    /// Returns whether writeback of this own file has failed before.
-    pub(crate) fn remembers_failure(&self, id: FileId, fd: BorrowedFd<'_>) -> bool {
-        let failed = lock(&self.failed).get(&id).copied();
-        failed.is_some_and(|its| its == born(fd))
     }
 
     /// Hands a file to the disk's thread, and starts the thread if there is none.
@@ -251,10 +225,6 @@ impl DiskHandle {
             notes.push(note);
         }
     }
-}
-
-fn born(fd: BorrowedFd<'_>) -> Option<Duration> {
-    file_stat(fd).ok()?.born
 }
 
 #[cfg(test)]

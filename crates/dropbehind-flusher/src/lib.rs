@@ -17,6 +17,7 @@ mod beginning;
 mod cache_map;
 mod disk_handle;
 mod disk_thread;
+mod failed_files;
 mod failed_writeback;
 mod flusher;
 mod keeper;
@@ -32,6 +33,7 @@ pub use arrivals::{Arrivals, ReportedTrace};
 pub use beginning::Beginning;
 pub use cache_map::CacheMap;
 pub use dropbehind_policy::Stats;
+pub use failed_files::{remember_failure, remembers_failure};
 pub use failed_writeback::{FailedWriteback, WritebackSign};
 pub use flusher::{DiskStats, Flusher, FlusherBuilder};
 pub use observed_file::{

@@ -21,6 +21,7 @@ use dropbehind_policy::{ByteRange, Mode, Stats, StreamConfig};
 use dropbehind_slot::{Due, Pause, Run, Slot, TURN};
 
 use crate::disk_handle::{DiskHandle, Message};
+use crate::failed_files::remember_failure;
 use crate::flusher::Flusher;
 use crate::trace::Label;
 use crate::{lock, residency};
@@ -466,6 +467,7 @@ impl OwnFile {
         if failed {
             self.failed_sync.store(true, Ordering::SeqCst);
         }
+            remember_failure(fd);
         if self.await_registration(fd) {
             self.disk.post(Message::Synced(self.number));
         }
@@ -478,18 +480,8 @@ impl OwnFile {
         self.slot.writes.total() > 0
     }
 
-    /// Returns whether writeback of the file failed before, as far as its flusher knows.
-    pub fn remembers_failure(&self, fd: BorrowedFd<'_>) -> bool {
-        self.disk.remembers_failure(self.file_id, fd)
-    }
-
-    /// Remembers that writeback of the file failed.
-    pub fn remember_failure(&self, fd: BorrowedFd<'_>) {
-        self.disk.remember_failure(self.file_id, fd);
-    }
-
     /// Returns whether an fsync of the program's failed.
-    pub fn has_failed_sync(&self) -> bool {
+    pub(crate) fn has_failed_sync(&self) -> bool {
         self.failed_sync.load(Ordering::SeqCst)
     }
 

@@ -20,7 +20,6 @@ use dropbehind_policy::Mode;
 use crate::facts::Facts;
 use crate::settings::FileSettings;
 use dropbehind_flusher::Stats;
-use dropbehind_flusher::lock;
 use dropbehind_flusher::own_file::OwnFile;
 use native::native_operations;
 
@@ -171,12 +170,15 @@ impl File {
     }
 
     fn after_sync(&self, result: io::Result<()>) -> io::Result<()> {
-        if let Some(handle) = self.line() {
-            // `EBADF` and `EINVAL` mean that nothing was synced.
-            let failed = result.as_ref().is_err_and(|error| {
-                !matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL))
-            });
-            handle.synced(self.as_fd(), failed);
+        // `EBADF` and `EINVAL` mean that nothing was synced.
+        let failed = result
+            .as_ref()
+            .is_err_and(|error| !matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL)));
+        let fd = self.file().as_fd();
+        match self.line() {
+            Some(handle) => handle.synced(fd, failed),
+            None if failed => remember_failure(fd),
+            None => {}
         }
         result
     }

@@ -8,6 +8,7 @@ use dropbehind_policy::drop_planner::SHORT_BYTES;
 use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamId};
 
 use super::{DiskThread, Entry, Source};
+use crate::failed_files::remember_failure;
 use crate::failed_writeback::WritebackSign;
 use crate::own_file::source::{Keeping, OwnSource};
 use crate::trace::{Begun, Deed, DropReason};
@@ -215,7 +216,7 @@ impl DiskThread {
     fn failed_to_write(&self, entry: &Entry) {
         if let Source::Own(own) = &entry.source {
             if let Ok(file) = entry.description.open() {
-                self.shared.remember_failure(own.file.file_id, file.as_fd());
+                remember_failure(file.as_fd());
             }
             let all = self.own_sources();
             all.filter(|other| other.file.file_id == own.file.file_id)

@@ -7,6 +7,7 @@ use dropbehind_policy::StreamId;
 
 use super::{Attachment, DiskThread, Source};
 use crate::disk_handle::Message;
+use crate::failed_files::remembers_failure;
 use crate::lock;
 use crate::totals::OpenFile;
 
@@ -87,9 +88,8 @@ impl DiskThread {
         self.disk.opened(id, config, before);
         let open = match &entry.source {
             Source::Own(own) => {
-                let id = own.file.file_id;
                 if let Ok(file) = entry.description.open()
-                    && self.shared.remembers_failure(id, file.as_fd())
+                    && remembers_failure(file.as_fd())
                 {
                     own.writeback_failed();
                 }

@@ -16,6 +16,7 @@ use super::{CacheState, DropOutcome};
 use dropbehind_flusher::own_file::OwnFile;
 use dropbehind_flusher::residency as cache;
 use dropbehind_flusher::trace::{Begun, Deed, DropReason, Label};
+use dropbehind_flusher::{remember_failure, remembers_failure};
 
 /// First pause between two counts of unwritten pages; doubles up to [`POLL_MAX`].
 const POLL_MIN: Duration = Duration::from_micros(200);
@@ -92,9 +93,12 @@ pub(crate) fn drop_behind(
         // Nobody knows what this file brought in.
         None => Vec::new(),
     };
-    // In a mode that drops, the flusher asks.
+    if remembers_failure(fd) {
+        return Err(io::Error::from_raw_os_error(libc::EIO));
+    }
+    // In a mode that drops, the flusher has asked.
     let ask = |clean: Option<&ByteRange>| match clean {
-        Some(clean) if !mode.drops() => ask_about(fd, handle, clean.start),
+        Some(clean) if !mode.drops() => ask_about(fd, clean.start),
         _ => Ok(()),
     };
     let mut outcome = DropOutcome::default();
@@ -117,15 +121,10 @@ pub(crate) fn drop_behind(
 /// Fails if writeback of the file failed, since the cache may have the only copy then. `at` was
 /// counted as clean before. Once it has failed, nobody asks again: that would take the error from
 /// files opened later, and find none in the end.
-fn ask_about(fd: BorrowedFd<'_>, handle: Option<&Arc<OwnFile>>, at: u64) -> io::Result<()> {
-    if handle.is_some_and(|handle| handle.has_failed_sync() || handle.remembers_failure(fd)) {
-        return Err(io::Error::from_raw_os_error(libc::EIO));
-    }
+fn ask_about(fd: BorrowedFd<'_>, at: u64) -> io::Result<()> {
     match failed_writeback(fd, at - at % page_size())? {
         Some(error) => {
-            if let Some(handle) = handle {
-                handle.remember_failure(fd);
-            }
+            remember_failure(fd);
             Err(error)
         }
         None => Ok(()),

@@ -37,10 +37,10 @@ impl File {
     /// In other modes that isn't tracked: all clean pages go.
     ///
     /// # Errors
-    /// Those of `posix_fadvise(2)` and `cachestat(2)`. In a mode that doesn't drop, `EIO`, `ENOSPC`
-    /// or the like if writing back the file failed: the cache may have the only copy, so nothing
-    /// goes. File systems other than ext4, xfs and btrfs cannot be asked for that, and neither can
-    /// a file whose error an `fsync` has returned already.
+    /// Those of `posix_fadvise(2)` and `cachestat(2)`. `EIO`, `ENOSPC` or the like if writing back the
+    /// file failed: the cache may have the only copy, so nothing goes. File systems other than ext4,
+    /// xfs and btrfs cannot be asked for that. If another process has received the error already, by
+    /// an `fsync` for instance, this process does not learn of it.
     pub fn drop_behind(&self, range: Range<u64>) -> io::Result<DropOutcome> {
         let line = self.line();
         operations::drop_behind(self.as_fd(), self.mode(), line.as_deref(), range.into())

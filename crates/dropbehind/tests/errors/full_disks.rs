@@ -232,3 +232,86 @@ fn a_drop_that_is_asked_for_keeps_what_the_disk_never_got() {
         )
     });
 }
+
+fn what_a_failed_write_brought_in_is_dropped(filesystem: Fs) {
+    need!(all MountedFs::needs(filesystem));
+    need!(Need::Cachestat);
+    let disk = MountedFs::new(filesystem, 300 * MIB).unwrap();
+    let path = disk.file("data");
+    let sparse = fs::File::create(&path).unwrap();
+    sparse.write_all_at(&[1; 5000], 0).unwrap();
+    sparse.set_len(64 * MIB).unwrap();
+    sparse.sync_all().unwrap();
+    let mut filler = fs::File::create(disk.file("filler")).unwrap();
+    for block in [1 << 20, 4096, 1] {
+        while filler.write_all(&vec![3; block]).is_ok() {}
+    }
+    let _ = filler.sync_all();
+    residency::evict(&path);
+    let write = |file: &File| {
+        let block = [7; 256 << 10];
+        let results = (1..40).map(|at| file.write_at(&block, at * MIB + 100));
+        let kinds = results.map(|result| result.map_err(|error| error.kind()));
+        kinds.collect::<Vec<_>>()
+    };
+    let options = || File::options().write(true).open(&path).unwrap();
+    let file = options();
+    let results = write(&file);
+    assert!(
+        results.contains(&Err(std::io::ErrorKind::StorageFull)),
+        "{results:?}"
+    );
+    assert!(file.settle(PATIENCE).unwrap());
+    let cached = residency::cached(&path).unwrap();
+    assert_eq!(cached.cached_pages, 0, "{:?}", file.stats());
+    // There is room now, and what it brings in is no other's.
+    drop(filler);
+    fs::remove_file(disk.file("filler")).unwrap();
+    sparse.sync_all().unwrap();
+    let again = options();
+    assert!(write(&again).iter().all(|result| result.is_ok()));
+    again.sync_all().unwrap();
+    assert!(again.settle(PATIENCE).unwrap());
+    let cached = residency::cached(&path).unwrap();
+    assert_eq!(cached.cached_pages, 0, "{:?}", again.stats());
+    assert_eq!(again.stats().kept_bytes, 0);
+}
+
+#[test]
+fn what_a_failed_write_brought_in_is_dropped_on_ext4() {
+    what_a_failed_write_brought_in_is_dropped(Fs::Ext4);
+}
+
+#[test]
+fn what_a_failed_write_brought_in_is_dropped_on_xfs() {
+    what_a_failed_write_brought_in_is_dropped(Fs::Xfs);
+}
+
+#[test]
+fn what_a_failed_write_brought_in_is_dropped_on_btrfs() {
+    what_a_failed_write_brought_in_is_dropped(Fs::Btrfs);
+}
+
+/// Once a sync has returned the error, the kernel tells nobody else.
+#[test]
+fn no_drop_takes_what_a_failed_sync_left() {
+    need!(all FailingDisk::needs(Some(Fs::Ext4NoJournal)));
+    need!(Need::Cachestat);
+    for mode in [Mode::BUFFERED, Mode::WRITE_BEHIND, Mode::DONTCACHE] {
+        let disk = FailingDisk::new().unwrap();
+        let path = disk.file("data");
+        let mut file = File::from_std(fs::File::create(&path).unwrap(), mode).unwrap();
+        let block = vec![7; MIB as usize];
+        (0..TOO_MUCH_BYTES / MIB).for_each(|_| file.write_all(&block).unwrap());
+        file.settle(PATIENCE).unwrap();
+        file.sync_all().unwrap_err();
+        let cached = || residency::cached(&path).unwrap().cached_pages;
+        let before = cached();
+        let other = || File::from_std(fs::File::open(&path).unwrap(), Mode::BUFFERED).unwrap();
+        for file in [&file, &other()] {
+            let error = file.drop_behind(0..u64::MAX).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EIO), "{mode}");
+        }
+        assert_eq!(cached(), before, "{mode}");
+    }
+}
