@@ -3,7 +3,8 @@
 //! Otherwise the last megabytes that a program wrote would stay dirty until the kernel likes,
 //! since the threads that were about to request them end with the process.
 
-use std::sync::{Arc, Once, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -16,14 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// No lock: one that another thread held at a fork would stay locked in the child forever.
 static FLUSHERS: ArcSwapOption<Vec<Weak<Inner>>> = ArcSwapOption::const_empty();
-static REGISTERED: Once = Once::new();
+static REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Has the flusher request what is left to write when the process ends.
 pub(crate) fn wait_for(flusher: &Arc<Inner>) {
-    REGISTERED.call_once(|| {
+    if !REGISTERED.swap(true, Ordering::Relaxed) {
         // If that fails, the kernel writes the rest, as without us.
         let _ = dropbehind_linux::at_exit(submit);
-    });
+    }
     FLUSHERS.rcu(|all| {
         let living = all.iter().flat_map(|all| all.iter());
         let living = living.filter(|one| one.strong_count() > 0).cloned();
