@@ -393,7 +393,9 @@ impl OwnFile {
     }
 
     fn has_work(&self) -> bool {
-        self.slot.writes.total() > 0 || self.slot.reads.total() > 0
+        // Pages may be reported of which nothing was written.
+        let is_known = self.registration.load(Ordering::Acquire) != UNREGISTERED;
+        is_known || self.slot.writes.total() > 0 || self.slot.reads.total() > 0
     }
 
     /// Waits until the flusher has its own description, if there is work for it. Returns
@@ -465,9 +467,9 @@ impl OwnFile {
     /// the file is dropped.
     pub fn synced(self: &Arc<Self>, fd: BorrowedFd<'_>, failed: bool) {
         if failed {
+            remember_failure(fd);
             self.failed_sync.store(true, Ordering::SeqCst);
         }
-            remember_failure(fd);
         if self.await_registration(fd) {
             self.disk.post(Message::Synced(self.number));
         }

@@ -13,6 +13,12 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Threads that come at once each register, and the counter then moves by more than one.
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn before() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
@@ -22,12 +28,23 @@ extern "C" fn in_child() {
 /// Compare it with its value when a thread was started: if they differ, the thread belongs to
 /// another process.
 pub fn fork_generation() -> u32 {
+    count(&GENERATION)
+}
+
+/// A number that changes when this process forks, both here and in the child.
+///
+/// If it is what it was when a descriptor was opened, no child has that by a fork.
+pub fn fork_count() -> u32 {
+    count(&FORKS)
+}
+
+fn count(counter: &AtomicU32) -> u32 {
     if !REGISTERED.load(Ordering::Relaxed) {
-        // SAFETY: the handler only adds to an atomic, which is allowed in the
-        // child of a multi-threaded process, and it lives as long as the code.
-        // Failure (ENOMEM) leaves forks unnoticed, as without the handler.
-        let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        // SAFETY: the handlers only add to atomics, which is allowed in the
+        // child of a multi-threaded process, and they live as long as the code.
+        // Failure (ENOMEM) leaves forks unnoticed, as without the handlers.
+        let _ = unsafe { libc::pthread_atfork(Some(before), None, Some(in_child)) };
         REGISTERED.store(true, Ordering::Relaxed);
     }
-    GENERATION.load(Ordering::Relaxed)
+    counter.load(Ordering::Relaxed)
 }

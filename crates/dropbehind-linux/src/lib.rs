@@ -103,7 +103,7 @@ pub use file::{
     filesystem, filesystem_tag, position, size_bytes, status_flags,
 };
 pub use file_advice::{FileAdvice, FileAdviceTrace, Usage};
-pub use fork::fork_generation;
+pub use fork::{fork_count, fork_generation};
 pub use futex::{Wake, futex_wait, futex_wake};
 pub use io_priority::{IoPriority, set_thread_io_priority, thread_io_priority};
 pub use kernel::{KernelVersion, kernel_version};

@@ -135,8 +135,8 @@ impl OpenOptions {
     /// out of range. In that case nothing has been opened or created.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         self.settings.check()?;
-        self.try_adopt(self.options.open(path)?)
-            .map_err(|(_, error)| error)
+        let file = self.options.open(path)?;
+        File::with_settings(file, self.settings.clone(), false).map_err(|(_, error)| error)
     }
 
     /// Takes over an open file with these settings. Its open flags don't change. Pages that
@@ -158,7 +158,7 @@ impl OpenOptions {
         if let Err(error) = self.settings.check() {
             return Err((file, error));
         }
-        File::with_settings(file, self.settings.clone())
+        File::with_settings(file, self.settings.clone(), true)
     }
 }
 

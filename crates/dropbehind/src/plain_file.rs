@@ -46,10 +46,15 @@ impl File {
         self.file().seek(to)
     }
 
+    pub(crate) fn lend(&self) -> &fs::File {
+        &self.file
+    }
+
     /// Does not fail here.
     pub(crate) fn with_settings(
         file: fs::File,
         settings: FileSettings,
+        _lent: bool,
     ) -> Result<File, (fs::File, io::Error)> {
         let mode = settings.mode.unwrap_or(Mode::DONTCACHE);
         Ok(File {

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 
 use dropbehind_linux::{page_size, position, size_bytes};
@@ -219,14 +218,17 @@ impl OwnFile {
     pub fn resize(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,
+        mode: Mode,
         size_bytes: u64,
         set: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let mut appends = lock(&self.appends);
         self.place_appends(fd, &mut appends);
         let end = dropbehind_linux::size_bytes(fd).unwrap_or(0);
-        let mode = Mode::from_bits(self.last_mode.load(Ordering::Relaxed));
-        let zeroed = self.will_zero(fd, end, size_bytes, mode);
+        let zeroed = match size_bytes < end {
+            true => self.will_zero(fd, size_bytes, u64::MAX, mode),
+            false => self.will_zero(fd, end, size_bytes, mode),
+        };
         set()?;
         let due = self.zeroed(zeroed);
         self.told(fd, due);

@@ -104,8 +104,8 @@ impl OwnFile {
     }
 
     /// The page in which a file of `size_bytes` ends, if it is not cached and the file is about to be
-    /// extended from `start` on, or to there. The kernel then reads that page, and zeroes it behind the
-    /// old end (`iomap_zero_range`, fs/iomap/buffered-io.c).
+    /// extended from `start` on, or to there, or has been longer. The kernel then reads that page, and
+    /// zeroes it behind that end (`iomap_zero_range`, fs/iomap/buffered-io.c).
     pub(super) fn will_zero(
         &self,
         fd: BorrowedFd<'_>,
@@ -158,6 +158,26 @@ impl OwnFile {
         });
         self.end_write(&cached);
         due
+    }
+
+    /// A write that was announced wrote nothing of `rest`. What it has brought into the cache there is
+    /// dropped: a file system may add pages first, and then find no room for the data.
+    pub fn fell_short(
+        self: &Arc<Self>,
+        fd: BorrowedFd<'_>,
+        rest: ByteRange,
+        mode: Mode,
+        cached: &CachedBefore,
+    ) {
+        let pages = rest.page_aligned_outward(dropbehind_linux::page_size());
+        let looked = cached.looked.iter();
+        let absent = looked.flat_map(|(looked, there)| there.gaps_of(pages.intersection(*looked)));
+        for part in absent.chain(cached.zeroed.map(Run::range)) {
+            if residency::count_seen(fd, part).is_ok_and(|counted| counted.cached_bytes > 0) {
+                let runs = Run::covering(part, mode).map(|run| run.of(Found::Absent));
+                self.told(fd, self.push_written(runs, 0));
+            }
+        }
     }
 
     /// An announced write has been reported, or has failed.

@@ -15,7 +15,7 @@ impl File {
     /// # Errors
     /// Those of `sync_file_range(2)`.
     pub fn start_writeback(&self, range: Range<u64>) -> io::Result<()> {
-        operations::start_writeback(self.as_fd(), range.into())
+        operations::start_writeback(self.file().as_fd(), range.into())
     }
 
     /// Waits until no page of the range is dirty or under writeback, and starts writeback as
@@ -29,7 +29,7 @@ impl File {
     /// # Errors
     /// Those of `sync_file_range(2)` and `cachestat(2)`.
     pub fn wait_clean(&self, range: Range<u64>) -> io::Result<()> {
-        operations::wait_clean(self.as_fd(), range.into())
+        operations::wait_clean(self.file().as_fd(), range.into())
     }
 
     /// Drops the clean pages of a range from the cache and reports what stayed. In a mode
@@ -43,7 +43,12 @@ impl File {
     /// an `fsync` for instance, this process does not learn of it.
     pub fn drop_behind(&self, range: Range<u64>) -> io::Result<DropOutcome> {
         let line = self.line();
-        operations::drop_behind(self.as_fd(), self.mode(), line.as_deref(), range.into())
+        operations::drop_behind(
+            self.file().as_fd(),
+            self.mode(),
+            line.as_deref(),
+            range.into(),
+        )
     }
 
     /// Counts the cached, dirty and writeback pages of a range.
@@ -52,6 +57,6 @@ impl File {
     /// Those of `cachestat(2)`: `ENOSYS` before Linux 6.5, `EPERM` for files that the caller
     /// neither owns nor may write.
     pub fn residency(&self, range: Range<u64>) -> io::Result<CacheState> {
-        operations::residency(self.as_fd(), range.into())
+        operations::residency(self.file().as_fd(), range.into())
     }
 }

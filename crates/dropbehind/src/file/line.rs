@@ -83,7 +83,7 @@ impl File {
     fn new_handle(&self) -> Option<Arc<OwnFile>> {
         let shared = &self.shared;
         let size_bytes = shared.size_bytes.load(Ordering::Relaxed);
-        shared.facts.new_handle(self.as_fd(), size_bytes)
+        shared.facts.new_handle(self.file().as_fd(), size_bytes)
     }
 
     /// Tells the flusher that the file is closed or given back, if this is the last clone.
@@ -96,8 +96,8 @@ impl File {
             return;
         };
         if is_last {
-            lock(&handle.reader).finish(self.as_fd(), &handle);
-            tell(&handle, self.as_fd());
+            lock(&handle.reader).finish(self.file().as_fd(), &handle);
+            tell(&handle, self.file().as_fd());
         } else {
             handle.await_open();
         }

@@ -104,18 +104,23 @@ impl File {
         wanted: usize,
         drops: bool,
     ) -> io::Result<usize> {
-        let Some(handle) = drops.then(|| self.make_line()).flatten() else {
+        if !drops {
             return self.read_plain(bufs, offset);
+        }
+        let Some(handle) = self.make_line() else {
+            let result = self.read_plain(bufs, offset);
+            self.was_unattended(&result);
+            return result;
         };
         if self.shared.facts.flags.access == AccessMode::ReadWrite {
-            handle.look_before_read(self.as_fd());
+            handle.look_before_read(self.file().as_fd());
         }
         // A read that begins before another one has moved the position looks in the wrong place,
         // and what it brings in stays. The kernel, too, lets only one at a time move it.
         let _turn = offset.is_none().then(|| lock(&handle.turns));
-        let start = offset.unwrap_or_else(|| self.shared.position.load(Ordering::Relaxed));
+        let start = offset.unwrap_or_else(|| self.position());
         let range = ByteRange::new(start, start.saturating_add(wanted as u64));
-        let fd = self.as_fd();
+        let fd = self.file().as_fd();
         let prepared = lock(&handle.reader).before_read(fd, &handle, range);
         prepared.wait(fd, &handle);
         let result = self.read_plain(bufs, offset);
@@ -126,9 +131,11 @@ impl File {
 
     fn read_plain(&self, bufs: &mut [IoSliceMut<'_>], offset: Option<u64>) -> io::Result<usize> {
         let result = match (bufs, offset) {
-            ([only], Some(offset)) => dropbehind_linux::pread(self.as_fd(), only, offset),
-            ([only], None) => dropbehind_linux::read(self.as_fd(), only),
-            (many, offset) => dropbehind_linux::preadv2(self.as_fd(), many, offset, IoFlags::NONE),
+            ([only], Some(offset)) => dropbehind_linux::pread(self.file().as_fd(), only, offset),
+            ([only], None) => dropbehind_linux::read(self.file().as_fd(), only),
+            (many, offset) => {
+                dropbehind_linux::preadv2(self.file().as_fd(), many, offset, IoFlags::NONE)
+            }
         };
         self.was_read(&result, offset);
         result
@@ -140,7 +147,8 @@ impl File {
         bufs: &mut [IoSliceMut<'_>],
         offset: Option<u64>,
     ) -> Option<io::Result<usize>> {
-        let result = dropbehind_linux::preadv2(self.as_fd(), bufs, offset, IoFlags::DONTCACHE);
+        let result =
+            dropbehind_linux::preadv2(self.file().as_fd(), bufs, offset, IoFlags::DONTCACHE);
         if may_be_refusal(&result) {
             return None;
         }

@@ -27,6 +27,9 @@ impl File {
         };
         let Some(handle) = line else {
             let result = self.write_plain(bufs, offset);
+            if mode.drops() {
+                self.was_unattended(&result);
+            }
             if let Ok(count) = result {
                 let written = &self.shared.bytes_written;
                 written.fetch_add(count as u64, Ordering::Relaxed);
@@ -39,21 +42,26 @@ impl File {
         if natively && let Some(result) = self.write_native(bufs, offset) {
             return result;
         }
-        handle.look_before(self.as_fd(), mode);
+        handle.look_before(self.file().as_fd(), mode);
         let effective = self.shared.facts.effective(mode);
         if self.shared.facts.flags.append {
-            return handle.append(self.as_fd(), effective, offset.is_none(), || {
+            return handle.append(self.file().as_fd(), effective, offset.is_none(), || {
                 self.write_emulated(bufs, offset, natively.then_some(operation))
             });
         }
         // The kernel, too, lets only one write at a time move the position.
         let turn = offset.is_none().then(|| lock(&handle.turns));
-        let start = offset.unwrap_or_else(position);
+        let start = offset.unwrap_or_else(|| self.position());
         let length: usize = bufs.iter().map(|buf| buf.len()).sum();
         let wanted = ByteRange::new(start, start.saturating_add(length as u64));
-        let cached = handle.will_write(self.as_fd(), wanted, mode);
+        let cached = handle.will_write(self.file().as_fd(), wanted, mode);
         let result = self.write_emulated(bufs, offset, natively.then_some(operation));
         let end = position();
+        let done = *result.as_ref().unwrap_or(&0) as u64;
+        if done < length as u64 {
+            let rest = ByteRange::new(wanted.start + done, wanted.end);
+            handle.fell_short(self.file().as_fd(), rest, effective, &cached);
+        }
         if let Ok(count) = result
             && count > 0
         {
@@ -64,7 +72,7 @@ impl File {
                 // between where it was before and where it is now.
                 None => ByteRange::new(start.min(end.saturating_sub(bytes)), end),
             };
-            let due = handle.wrote(self.as_fd(), range, bytes, effective, cached);
+            let due = handle.wrote(self.file().as_fd(), range, bytes, effective, cached);
             drop(turn);
             handle.slow_down(due, bytes);
         } else {
@@ -89,9 +97,11 @@ impl File {
 
     fn write_plain(&self, bufs: &[IoSlice<'_>], offset: Option<u64>) -> io::Result<usize> {
         let result = match (bufs, offset) {
-            ([only], Some(offset)) => dropbehind_linux::pwrite(self.as_fd(), only, offset),
-            ([only], None) => dropbehind_linux::write(self.as_fd(), only),
-            (many, offset) => dropbehind_linux::pwritev2(self.as_fd(), many, offset, IoFlags::NONE),
+            ([only], Some(offset)) => dropbehind_linux::pwrite(self.file().as_fd(), only, offset),
+            ([only], None) => dropbehind_linux::write(self.file().as_fd(), only),
+            (many, offset) => {
+                dropbehind_linux::pwritev2(self.file().as_fd(), many, offset, IoFlags::NONE)
+            }
         };
         self.moved(&result, offset);
         result
@@ -99,7 +109,8 @@ impl File {
 
     /// Writes with `RWF_DONTCACHE`; `None` if the file system may not support it.
     fn write_native(&self, bufs: &[IoSlice<'_>], offset: Option<u64>) -> Option<io::Result<usize>> {
-        let result = dropbehind_linux::pwritev2(self.as_fd(), bufs, offset, IoFlags::DONTCACHE);
+        let result =
+            dropbehind_linux::pwritev2(self.file().as_fd(), bufs, offset, IoFlags::DONTCACHE);
         if may_be_refusal(&result) {
             return None;
         }

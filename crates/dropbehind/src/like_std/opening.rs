@@ -44,6 +44,6 @@ impl File {
             mode: Some(mode),
             ..FileSettings::default()
         };
-        File::with_settings(file, settings).map_err(|(_, error)| error)
+        File::with_settings(file, settings, true).map_err(|(_, error)| error)
     }
 }

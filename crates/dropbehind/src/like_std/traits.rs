@@ -84,14 +84,14 @@ impl FileExt for File {
 #[cfg(unix)]
 impl AsFd for File {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file().as_fd()
+        self.lend().as_fd()
     }
 }
 
 #[cfg(unix)]
 impl AsRawFd for File {
     fn as_raw_fd(&self) -> RawFd {
-        self.file().as_raw_fd()
+        self.lend().as_raw_fd()
     }
 }
 

@@ -119,6 +119,48 @@ fn forks() {
     assert!(with_own.settle(PATIENCE).unwrap());
 }
 
+/// The child and its parent write at the same position, in turn.
+#[test]
+#[ignore = "a part of another test"]
+fn writes_in_turn() {
+    let path = path_of_part();
+    let mut file = File::create(&path).unwrap();
+    for turn in 0..4 {
+        write_pattern(&mut file, 1, 2 * turn * MIB, MIB, MIB);
+        in_a_fork(|| {
+            write_pattern(&mut &file, 1, (2 * turn + 1) * MIB, MIB, MIB);
+            assert!(file.settle(PATIENCE).unwrap());
+        });
+    }
+    file.sync_all().unwrap();
+    assert!(file.settle(PATIENCE).unwrap());
+    assert_eq!(residency::sample(&file).unwrap().cached_pages, 0);
+    assert_eq!(file.stats().brought_bytes, 4 * MIB);
+    let length = read_pattern(&mut File::open(&path).unwrap(), 1, MIB);
+    assert_eq!(length, 8 * MIB);
+}
+
+/// A thread has just begun to use the library.
+#[test]
+#[ignore = "a part of another test"]
+fn forks_at_first_use() {
+    let path = path_of_part();
+    let write = |name| {
+        let mut file = File::create(path.with_extension(name)).unwrap();
+        write_pattern(&mut file, 1, 0, 128 * KIB, 64 * KIB);
+        assert!(file.settle(PATIENCE).unwrap());
+    };
+    let delay = Duration::from_micros(7 * u64::from(std::process::id() % 64));
+    std::thread::scope(|scope| {
+        scope.spawn(|| write("first"));
+        let started = std::time::Instant::now();
+        while started.elapsed() < delay {
+            std::hint::spin_loop();
+        }
+        in_a_fork(|| write("child"));
+    });
+}
+
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -171,4 +213,14 @@ impl ReadExactAt for File {
 #[test]
 fn a_child_of_a_fork_uses_inherited_files_and_new_ones() {
     run_part("forks::forks");
+}
+
+#[test]
+fn a_child_of_a_fork_moves_the_position_for_its_parent() {
+    run_part("forks::writes_in_turn");
+}
+
+#[test]
+fn a_fork_at_first_use_makes_no_child_hang() {
+    (0..80).for_each(|_| run_part("forks::forks_at_first_use"));
 }

@@ -121,3 +121,37 @@ fn ends_with_open_files() {
     }
     std::process::exit(0);
 }
+
+#[test]
+#[ignore = "a part"]
+fn has_no_threads() {
+    let (mode, path) = given();
+    let file = log(mode, None, &path);
+    let nobody = 65534;
+    let limit = libc::rlimit {
+        rlim_cur: 1,
+        rlim_max: 1,
+    };
+    // SAFETY: the pointer is valid during the call.
+    unsafe {
+        assert_eq!(libc::setuid(nobody), 0);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit), 0);
+    }
+    write_pattern(&mut &file, 1, 0, MIB, MIB);
+    assert!(file.without_effect().is_some());
+    assert!(!file.settle(PATIENCE).unwrap());
+    let stats = file.stats();
+    assert_eq!((stats.brought_bytes, stats.left_bytes), (MIB, MIB));
+    assert_eq!(stats.bytes_written, MIB);
+}
+
+#[test]
+fn what_a_program_without_threads_writes_counts_as_left() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    let place = Place::new(Kind::Mounted(Fs::Ext4), SIZE);
+    let status = part("ends::has_no_threads")
+        .env(FILE_VARIABLE, place.path())
+        .env("MODE", Mode::DONTCACHE.to_string())
+        .status();
+    assert!(status.unwrap().success());
+}

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -35,6 +37,7 @@ everywhere! {
     threads_at_one_position_leave_nothing: 64;
     first_writes_of_short_threads_leave_nothing: 16;
     the_page_of_an_end_that_moves_is_dropped_like_others: 16;
+    another_program_may_move_the_position: 16;
     threads_that_append_leave_nothing: 24;
     appends_while_another_thread_seeks_leave_nothing: 16;
     appends_while_another_thread_sets_the_size_leave_nothing: 64;
@@ -457,6 +460,14 @@ fn the_page_of_an_end_that_moves_is_dropped_like_others(place: &Place) {
     file.set_len(8 * MIB + 100).unwrap();
     settle(&file);
     assert_eq!(cached_bytes(&path), 0, "{:?}", file.stats());
+    // The first call of all, and one that cuts.
+    for end in [6 * MIB + 50, 8 * MIB + 100] {
+        let first = open_to_overwrite(&path);
+        first.set_len(end).unwrap();
+        settle(&first);
+        assert_eq!(cached_bytes(&path), 0, "{:?}", first.stats());
+        assert_balanced(&first.stats());
+    }
     // Others have the page of the end now.
     let reader = fs::File::open(&path).unwrap();
     reader.read_at(&mut [0], 8 * MIB).unwrap();
@@ -464,6 +475,25 @@ fn the_page_of_an_end_that_moves_is_dropped_like_others(place: &Place) {
     file.write_all_at(&[7; 100], 10 * MIB).unwrap();
     settle(&file);
     assert_eq!(cached_bytes(&path), page, "{:?}", file.stats());
+    assert_balanced(&file.stats());
+}
+
+fn another_program_may_move_the_position(place: &Place) {
+    let (path, block) = (place.path(), vec![7; MIB as usize]);
+    let mut file = create(place, Mode::DONTCACHE);
+    file.write_all(&block).unwrap();
+    let shared = file.as_fd().try_clone_to_owned().unwrap();
+    let mut head = Command::new("head");
+    head.args(["-c", "5M", "/dev/zero"]).stdout(shared);
+    assert!(head.status().unwrap().success());
+    file.write_all(&block).unwrap();
+    file.sync_all().unwrap();
+    settle(&file);
+    let others = residency::cached_range(&path, MIB..6 * MIB).unwrap();
+    let others_bytes = others.cached_pages * residency::page_bytes();
+    assert_eq!(others_bytes, 5 * MIB, "{:?}", file.stats());
+    assert_eq!(cached_bytes(&path), 5 * MIB, "{:?}", file.stats());
+    assert_eq!(file.stats().brought_bytes, 2 * MIB);
     assert_balanced(&file.stats());
 }
 
