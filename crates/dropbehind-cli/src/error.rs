@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The exit codes, also documented in `--help`. Usage errors (2) come from the
+/// The exit codes, also documented in `--help`. Most usage errors (2) come from the
 /// parser of the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     Done,
     /// An operation failed; the others were done.
     Failed,
+    /// The command line is wrong, as only a look at the files could tell.
+    Usage,
     /// What was asked for is not possible here: the kernel or file system lacks
     /// a feature, or the user a privilege.
     Impossible,
@@ -53,6 +55,7 @@ impl From<Exit> for ExitCode {
         ExitCode::from(match exit {
             Exit::Done => 0,
             Exit::Failed => 1,
+            Exit::Usage => 2,
             Exit::Impossible => 3,
             Exit::BrokenPipe => 141,
             Exit::Program(code) => code,
@@ -166,6 +169,14 @@ impl Failure {
             as_cp: sentence.clone(),
             sentence,
             exit: Exit::Failed,
+        }
+    }
+
+    /// A command line that must not be carried out; nothing was done.
+    pub(crate) fn usage(sentence: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Usage,
+            ..Self::new(sentence)
         }
     }
 

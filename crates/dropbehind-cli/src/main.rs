@@ -27,6 +27,7 @@ mod options;
 mod output;
 mod place;
 mod progress;
+mod report_file;
 mod session;
 mod sparse;
 mod stats_file;

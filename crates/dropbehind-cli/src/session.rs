@@ -4,6 +4,7 @@
 use crate::error::{Exit, Failure};
 use crate::options::IoSettings;
 use crate::progress::Progress;
+use crate::report_file::InUse;
 use crate::stats_file::{RunStats, StatsFile};
 use crate::trace_file::TraceFile;
 use crate::transfer::Buffer;
@@ -35,9 +36,15 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Prepares all that can fail, before anything is changed.
-    pub(crate) fn start(settings: &IoSettings) -> Result<Self, Failure> {
-        let stats_file = settings.stats.as_deref().map(StatsFile::open).transpose()?;
+    /// Prepares all that can fail, before anything is changed. What is `in_use` is not written
+    /// over by reports.
+    pub(crate) fn start(settings: &IoSettings, mut in_use: Vec<InUse>) -> Result<Self, Failure> {
+        let stats_file = settings.stats.as_deref();
+        let stats_file = stats_file.map(|path| StatsFile::open(path, &in_use));
+        let stats_file = stats_file.transpose()?;
+        if let Some(StatsFile::File(_, path)) = &stats_file {
+            in_use.push(InUse::File(path.clone()));
+        }
         let disks = Disks::find(settings.config.as_deref());
         let disks = disks.map_err(|error| Failure::config(&error))?;
         let has_disk_settings = !disks.is_empty();
@@ -45,7 +52,7 @@ impl Session {
         let trace = settings
             .trace
             .as_deref()
-            .map(TraceFile::start)
+            .map(|path| TraceFile::start(path, &in_use))
             .transpose()?;
         let flusher = Self::flusher(settings.io_priority)?;
         Ok(Self {

@@ -1,6 +1,7 @@
 //! The run's figures, as `--stats` writes them.
 
-use crate::error::{Doing, Exit, Failure, shown};
+use crate::error::{Exit, Failure, shown};
+use crate::report_file::{self, InUse};
 use crate::size::show;
 use dropbehind::Stats;
 use serde::Serialize;
@@ -104,19 +105,12 @@ pub(crate) enum StatsFile {
 impl StatsFile {
     /// Opens it before the work, so that a wrong name stops the command before it changes
     /// anything. The file keeps its contents until there are figures.
-    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path, in_use: &[InUse]) -> Result<Self, Failure> {
         if path.as_os_str() == "-" {
             return Ok(Self::Stderr);
         }
-        let file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path);
-        match file {
-            Ok(file) => Ok(Self::File(file, path.to_owned())),
-            Err(error) => Err(Failure::io(Doing::Create, path, &error)),
-        }
+        let file = report_file::open("--stats", path, in_use)?;
+        Ok(Self::File(file, path.to_owned()))
     }
 
     /// Writes the figures, one JSON object on a line.

@@ -1,6 +1,7 @@
 //! `--trace FILE`: each writeback and drop, as JSON. The format is in `docs/traces.md`.
 
 use crate::error::{Doing, Failure, shown};
+use crate::report_file::{self, InUse};
 use dropbehind::trace::{Deed, Record, trace_to};
 use dropbehind_observer::shown_json;
 use serde::Serialize;
@@ -43,8 +44,13 @@ pub(crate) struct TraceFile {
 
 impl TraceFile {
     /// Makes the file, or empties it, and records from now on.
-    pub(crate) fn start(path: &Path) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(|error| Failure::io(Doing::Create, path, &error))?;
+    pub(crate) fn start(path: &Path, in_use: &[InUse]) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::io(Doing::Create, path, &error);
+        let file = report_file::open("--trace", path, in_use)?;
+        // A pipe or terminal has no length to set.
+        if file.metadata().map_err(failed)?.is_file() {
+            file.set_len(0).map_err(failed)?;
+        }
         let is_events = path
             .extension()
             .is_some_and(|extension| extension == "json");

@@ -460,6 +460,79 @@ fn a_stats_file_that_cannot_be_written_stops_it_before_anything_changes() {
 }
 
 #[test]
+fn a_report_never_replaces_what_is_read_or_written() {
+    let user = User::new();
+    let has = |name: &str| user.sh(&format!("cat {name}")).text();
+    for line in [
+        "cp --OPT src src new",
+        "cp --OPT hard src new",
+        "cp --OPT soft src new",
+        "cp --OPT new src new",
+        "cp --OPT dangling src new",
+        "cp --OPT old src old",
+        "cp --OPT dir/src src dir",
+        "cp --OPT dir/src -t dir src",
+        "cp --OPT dir/tree/src --parents tree/src dir",
+        "cp -r --OPT tree/src tree new",
+        "cp -r --OPT tree/below/src tree dir",
+        "cp -r --OPT dir/tree/src tree dir",
+        "cp -r --OPT dir/src tree/. dir",
+        "cp -rT --OPT dir/src tree dir",
+        "cp -r --OPT new tree new",
+        "read --OPT src src",
+        "read --OPT out src > out",
+        "read --OPT src - < src",
+        "write --OPT src new < src",
+        "write --OPT old old < src",
+        "write --OPT new new < src",
+        "read --OPT old --stats old src",
+    ] {
+        for option in ["trace", "stats"] {
+            if option == "stats" && line.contains("--stats") {
+                continue;
+            }
+            user.sh(
+                "rm -rf *; mkdir -p tree/below dir/tree; echo old | tee old > dir/tree/other; \
+                     echo data | tee src tree/src > tree/below/src; ln src hard; ln -s src soft; \
+                     ln -s new dangling",
+            );
+            let line = line.replace("OPT", option);
+            let said = user.sh(&format!("dropbehind {line}"));
+            said.fails(2, "Nothing was changed; name another file with");
+            for name in ["src", "tree/src", "tree/below/src"] {
+                assert_eq!(has(name), "data\n", "{line}");
+            }
+            for name in ["old", "dir/tree/other"] {
+                assert_eq!(has(name), "old\n", "{line}");
+            }
+            let left = user
+                .sh("rm -f out; find . -name new; ls dir dir/tree")
+                .text();
+            assert_eq!(left, "dir:\ntree\n\ndir/tree:\nother\n", "{line}");
+        }
+    }
+    for line in [
+        "cp --OPT /dev/null src new",
+        "cp --OPT /dev/stdout src new > figures",
+        "cp --OPT dir/figures src dir",
+        "cp -r --OPT tree/figures tree dir",
+        "cp -r --OPT dir/tree/other tree dir",
+        "read --OPT /dev/null src > /dev/null",
+        "cat <(dropbehind read --OPT /dev/stderr src 2>&1)",
+    ] {
+        for option in ["trace", "stats"] {
+            user.sh("rm -f new figures */figures");
+            let line = line.replace("OPT", option);
+            let said = match line.starts_with("cat") {
+                true => user.sh(&line),
+                false => user.sh(&format!("dropbehind {line}")),
+            };
+            assert_eq!(said.code, 0, "{line}: {}", said.stderr);
+        }
+    }
+}
+
+#[test]
 fn progress_is_shown_when_asked_for() {
     let user = User::new();
     user.has("a", 1 << 20);

@@ -29,6 +29,7 @@ use crate::input::check_open;
 use crate::options::{Voice, When};
 use crate::place::Place;
 use crate::progress::take_question;
+use crate::report_file::InUse;
 use crate::session::Session;
 use backups::Backups;
 use clap::{Args, Command, FromArgMatches};
@@ -96,7 +97,7 @@ pub(super) fn run_as_cp(words: &[OsString]) -> Exit {
         choices.settings.progress = When::Never;
     }
     match run(&choices) {
-        Exit::Impossible => Exit::Failed,
+        Exit::Impossible | Exit::Usage => Exit::Failed,
         exit => exit,
     }
 }
@@ -108,7 +109,7 @@ pub(super) fn run(choices: &Choices) -> Exit {
     take_question();
     let interruption = Interruption::listen();
     raise_descriptor_limit();
-    let session = match Session::start(&choices.settings) {
+    let session = match Session::start(&choices.settings, in_use(choices)) {
         Ok(session) => session,
         Err(failure) => return report(&failure),
     };
@@ -351,6 +352,25 @@ impl Copying<'_> {
             _ => {}
         }
     }
+}
+
+/// What the command line names, each with the name of its copy.
+fn in_use(choices: &Choices) -> Vec<InUse> {
+    let paths = choices.paths.as_slice();
+    let (sources, target) = match (&choices.target_directory, paths.split_last()) {
+        (Some(directory), _) => (paths, directory),
+        (None, Some((target, sources))) => (sources, target),
+        (None, None) => return Vec::new(),
+    };
+    let goes_into =
+        choices.target_directory.is_some() || !choices.no_target_directory && target.is_dir();
+    let copy = |source: &Path| match goes_into {
+        true if choices.parents => target.join(parents::below(source)),
+        true => within(target, &name_of(source)),
+        false => target.clone(),
+    };
+    let uses = |source: &PathBuf| InUse::Copy(source.clone(), copy(source));
+    sources.iter().map(uses).collect()
 }
 
 fn named_twice(source: &Path, is_directory: bool) -> Failure {

@@ -99,7 +99,7 @@ fn observe(supervisor: &mut Connection) -> Result<(), FromObserver> {
     let inhabitants = Inhabitants::of(process)
         .map_err(|error| failed(format!("cannot look at process {process}: {error}.")))?;
     let trace = wishes.trace.clone().map(OsString::from_vec);
-    let trace = trace.map(|path| TraceFile::start(Path::new(&path)));
+    let trace = trace.map(|path| TraceFile::start(Path::new(&path), &[]));
     let trace = trace
         .transpose()
         .map_err(|failure| failed(failure.to_string()))?;

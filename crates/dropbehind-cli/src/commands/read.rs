@@ -7,6 +7,7 @@ use crate::options::IoSettings;
 use crate::output::Output;
 use crate::place::Place;
 use crate::progress::take_question;
+use crate::report_file::InUse;
 use crate::session::Session;
 use crate::size;
 use crate::transfer::{TransferError, copy};
@@ -33,7 +34,11 @@ pub(super) struct ReadArgs {
 
 pub(super) fn run(args: &ReadArgs) -> Exit {
     take_question();
-    let mut session = match Session::start(&args.settings) {
+    let source = match args.file == Path::new("-") {
+        true => InUse::Stdin,
+        false => InUse::File(args.file.clone()),
+    };
+    let mut session = match Session::start(&args.settings, vec![source, InUse::Stdout]) {
         Ok(session) => session,
         Err(failure) => return report(&failure),
     };

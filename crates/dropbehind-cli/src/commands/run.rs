@@ -126,7 +126,9 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
     let command = CommandLine::new(args.command.iter().cloned())
         .map_err(|error| own(format!("cannot run {name}: {error}. Check the command.")))?;
     let plainly = |failure| plainly(failure, settings, &command, start, &name);
-    let stats_file = settings.stats.as_deref().map(StatsFile::open);
+    // Nobody knows what the program is going to read and write.
+    let stats_file = settings.stats.as_deref();
+    let stats_file = stats_file.map(|path| StatsFile::open(path, &[]));
     let disks = Disks::find(settings.config.as_deref());
     let (stats_file, disks) = match (stats_file.transpose(), disks) {
         (Ok(stats_file), Ok(disks)) => (stats_file, disks),

@@ -11,6 +11,7 @@ mod service_manager;
 mod service_signals;
 
 use crate::error::{Exit, Failure, shown};
+use crate::report_file::InUse;
 use crate::size;
 use crate::trace_file::TraceFile;
 use clap::Args;
@@ -133,7 +134,9 @@ impl<'a> Watch<'a> {
             .map_err(|error| Failure::new(format!("cannot receive signals: {error}.")))?;
         let directory = status::directory().map_err(|error| Failure::new(format!("{error}.")))?;
         let lock = Lock::take(&directory, config)?;
-        let trace = args.trace.as_deref().map(TraceFile::start).transpose()?;
+        let trace = args.trace.as_deref();
+        let trace = trace.map(|path| TraceFile::start(path, &[InUse::File(config.clone())]));
+        let trace = trace.transpose()?;
         // Searches fill large buffers: all that somebody has mapped or open.
         return_large_blocks();
         let observer = observing::begin(Arc::new(rules))?;

@@ -7,6 +7,7 @@ use crate::input::{Identity, Input};
 use crate::options::{IoSettings, WriteEnd};
 use crate::output::sync_directory;
 use crate::progress::take_question;
+use crate::report_file::InUse;
 use crate::session::Session;
 use crate::size;
 use crate::transfer::{TransferError, copy};
@@ -43,7 +44,8 @@ pub(super) struct WriteArgs {
 
 pub(super) fn run(args: &WriteArgs) -> Exit {
     take_question();
-    let mut session = match Session::start(&args.settings) {
+    let in_use = vec![InUse::Stdin, InUse::File(args.file.clone())];
+    let mut session = match Session::start(&args.settings, in_use) {
         Ok(session) => session,
         Err(failure) => return report(&failure),
     };
