@@ -396,6 +396,24 @@ fn a_closed_output_is_told() {
         .fails(1, "standard output: No space left");
     user.sh("dropbehind cp -v a b > /dev/full")
         .fails(1, "standard output: No space left");
+    for line in [
+        "--help",
+        "--version",
+        "help cp",
+        "cp --help",
+        "run -h",
+        "read -V",
+    ] {
+        for (output, saying) in [
+            ("/dev/full", "No space left"),
+            ("&-", "Bad file descriptor"),
+        ] {
+            user.sh(&format!("dropbehind {line} >{output}"))
+                .fails(1, &format!("standard output: {saying}"));
+        }
+    }
+    user.sh("ln -s $(type -P dropbehind) cp; ./cp --help > /dev/full")
+        .fails(1, "cp: write error: No space left on device");
     user.sh("dropbehind cp -v a b >&-")
         .fails(1, "standard output: Bad file descriptor");
     holds(&user.file("b"), 10);

@@ -23,7 +23,7 @@ mod xattrs;
 
 pub(super) use choices::Choices;
 
-use super::{report, unprinted};
+use super::{print_by, report, unprinted};
 use crate::error::{Doing, Exit, Failure, quoted, reason, shown};
 use crate::input::check_open;
 use crate::options::{Voice, When};
@@ -79,10 +79,7 @@ pub(super) fn run_as_cp(words: &[OsString]) -> Exit {
     let matches = command.try_get_matches_from(words);
     let mut choices = match matches.and_then(|matches| Choices::from_arg_matches(&matches)) {
         Ok(choices) => choices,
-        Err(error) if error.exit_code() == 0 => {
-            let _ = error.print();
-            return Exit::Done;
-        }
+        Err(error) if error.exit_code() == 0 => return print_by(Voice::Cp, || error.print()),
         Err(error) => {
             let text = error.to_string();
             let line = text.lines().next().unwrap_or_default();

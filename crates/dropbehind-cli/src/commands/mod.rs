@@ -17,7 +17,7 @@ mod write;
 
 use crate::error::{Exit, Failure, reason, shown};
 use crate::input::check_open;
-use crate::options::instead_of;
+use crate::options::{Voice, instead_of};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -148,6 +148,8 @@ pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> Exit {
     let words: Vec<OsString> = words.into_iter().collect();
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
+        // Help, or the version.
+        Err(error) if !error.use_stderr() => return print_by(Voice::Own, || error.print()),
         Err(error) => wrong_words(with_hint(error), &words).exit(),
     };
     match cli.command {
@@ -271,12 +273,20 @@ fn note(sentence: &str) {
 
 /// Prints a command's result.
 fn print(bytes: &[u8]) -> Exit {
-    let mut stdout = io::stdout().lock();
-    let written = check_open(1).and_then(|()| stdout.write_all(bytes));
-    match written.and_then(|()| stdout.flush()) {
+    print_by(Voice::Own, || io::stdout().write_all(bytes))
+}
+
+/// Has something printed to standard output.
+fn print_by(voice: Voice, print: impl FnOnce() -> io::Result<()>) -> Exit {
+    let printed = check_open(1).and_then(|()| print());
+    match printed.and_then(|()| io::stdout().flush()) {
         Ok(()) => Exit::Done,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::BrokenPipe,
-        Err(error) => report(&unprinted(&error)),
+        Err(error) => {
+            let failure = unprinted(&error);
+            complain!("{}", voice.line(&failure));
+            failure.exit
+        }
     }
 }
 
