@@ -1,6 +1,7 @@
 //! The run's figures, as `--stats` writes them.
 
 use crate::error::{Exit, Failure, shown};
+use crate::input::check_open;
 use crate::report_file::{self, InUse};
 use crate::size::show;
 use dropbehind::Stats;
@@ -117,7 +118,8 @@ impl StatsFile {
     pub(crate) fn write(self, stats: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(stats).map_err(io::Error::from);
         match self {
-            Self::Stderr => text
+            Self::Stderr => check_open(2)
+                .and(text)
                 .and_then(|text| writeln!(io::stderr(), "{text}"))
                 .map_err(|error| Failure::new(format!("cannot write the figures: {error}."))),
             Self::File(mut file, path) => text

@@ -265,6 +265,11 @@ fn a_closed_standard_descriptor_is_told() {
         user.sh(&format!("dropbehind {line}"))
             .fails(1, "Bad file descriptor");
     }
+    for line in ["cp --json a b", "read --stats - a", "write --json b <a"] {
+        let said = user.sh(&format!("dropbehind {line} 2>&-"));
+        assert_eq!(said.code, 1, "{line}");
+        holds(&user.file("b"), 10);
+    }
     holds(&user.file("a"), 10);
 }
 
