@@ -109,7 +109,7 @@ fn links_and_special_files_become_what_they_become_with_cp() {
 
 #[test]
 fn attributes_are_kept_as_with_cp() {
-    need!(Need::Root, Need::Tool("setfattr"));
+    need!(Need::Root, Need::Tool("setfattr"), Need::Tool("setfacl"));
     for script in [
         "cp tree/f c",
         "cp -p tree/f c",
@@ -130,6 +130,9 @@ fn attributes_are_kept_as_with_cp() {
         "cp --preserve=context tree/f c 2>/dev/null",
         "cp --preserve=mo,own tree/f c",
         "cp -p tree/f old; cp -p tree/f hard",
+        "setfattr -n user.p -v q tree tree/sub; mkdir -m 750 e; mv tree e; setfacl -m u:9:rx e
+         cp -a --parents e/tree/sub d; cp -p --parents e/tree/f d; getfacl d/e",
+        "setfattr -n user.p -v q tree; cp --preserve=xattr --parents tree/f d",
         "setfattr -n security.ima -v 0x0404 tree/f; cp -a tree/f c; getfattr -m ima c",
     ] {
         alike(script);

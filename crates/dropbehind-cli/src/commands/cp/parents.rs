@@ -2,6 +2,7 @@
 
 use super::Copying;
 use super::attributes::Attributes;
+use super::choices::Preserve;
 use crate::error::{Doing, Failure};
 use crate::place::Place;
 use rustix::fs::{Mode, OFlags};
@@ -90,12 +91,17 @@ impl Copying<'_> {
     /// Gives those directories their attributes, once the copy is in them.
     pub(super) fn end_parents(&mut self, parents: Parents) {
         self.finish_names();
+        // As with plain cp, extended attributes are of what was named alone.
+        let preserve = Preserve {
+            xattrs: false,
+            ..self.choices.preserve
+        };
         for parent in parents.0.into_iter().rev() {
             let ended = parent.attributes.preserve(
                 parent.original.as_fd(),
                 parent.directory.as_fd(),
                 &parent.path,
-                self.choices.preserve,
+                preserve,
                 parent.final_mode,
             );
             self.keep_going(ended);
