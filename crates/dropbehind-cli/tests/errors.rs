@@ -23,6 +23,12 @@ fn a_wrong_command_line_is_told_and_changes_nothing() {
         ("cp --strategy fast a b", "emulated"),
         ("cp --sparse some a b", "never"),
         ("read --offset x a", "16MiB"),
+        ("read --offset -1 a", "'-1' for '--offset"),
+        ("read --length -4k a", "16MiB"),
+        ("write --count -1 b", "16MiB"),
+        ("cp --window -1 a b", "16MiB"),
+        ("run --settle -1 touch b", "from 0 to 86400"),
+        ("bench --runs -1", "from 1 to 1000"),
         ("copy a b", "unrecognized subcommand"),
         ("stat", "FILE"),
     ] {
@@ -67,6 +73,15 @@ fn what_was_meant_is_guessed() {
         said.fails(code, saying);
         assert!(!said.stderr.contains("'--b'"), "{line}: {}", said.stderr);
         assert!(!user.file("b").exists(), "{line}");
+    }
+    for line in ["drop -v a", "run -z true", "stat --nonsense a"] {
+        let said = user.runs(line);
+        said.fails(2, "unexpected argument");
+        assert!(!said.stderr.contains("tip:"), "{line}: {}", said.stderr);
+        // Now it may well be meant.
+        let option = line.split(' ').nth(1).unwrap();
+        user.has(option, 10);
+        user.runs(line).fails(2, &format!("use '-- {option}'"));
     }
     let said = user.runs("cp --mode nonsense a b");
     assert!(!said.stderr.contains("mean"), "{}", said.stderr);

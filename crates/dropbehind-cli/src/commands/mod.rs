@@ -25,6 +25,7 @@ use dropbehind_config::nearest;
 use dropbehind_observer::shown_json;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 
 /// Copy, write and read files without filling the page cache.
 #[derive(Debug, Parser)]
@@ -187,6 +188,18 @@ fn with_hint(mut error: clap::Error) -> clap::Error {
     };
     if suggests_abbreviation || hint.is_some() {
         error.remove(ContextKind::SuggestedArg);
+    }
+    // clap offers to take any unknown option for a file's name.
+    let is_file = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) => Path::new(word).symlink_metadata().is_ok(),
+        _ => false,
+    };
+    let is_offer = |tip: &StyledStr| tip.to_string().contains(" as a value, use ");
+    if !is_file
+        && let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested)
+        && tips.iter().any(is_offer)
+    {
+        error.remove(ContextKind::Suggested);
     }
     let command = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(typed)) => meant_command(typed),

@@ -23,10 +23,10 @@ pub(super) struct ReadArgs {
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
     /// The offset to start reading at
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = size::parse, default_value = "0")]
     offset: u64,
     /// Read at most this much; to the end of the file, unless given
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = size::parse)]
     length: Option<u64>,
     #[command(flatten)]
     settings: IoSettings,

@@ -27,14 +27,14 @@ pub(super) struct WriteArgs {
     #[arg(short, long)]
     append: bool,
     /// Start writing at this offset, and keep the rest of the file
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "append")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = size::parse, conflicts_with = "append")]
     seek: Option<u64>,
     /// Write at most this much of standard input; all of it, unless given
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = size::parse)]
     count: Option<u64>,
     /// Reserve space for this much before anything is written (fallocate); what is left of it
     /// at the end is freed
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "append")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = size::parse, conflicts_with = "append")]
     size: Option<u64>,
     #[command(flatten)]
     settings: IoSettings,

@@ -28,6 +28,10 @@ impl OptionSpec {
         if let Kind::Pattern { .. } = self.kind {
             arg = arg.action(ArgAction::Append);
         }
+        if let Kind::Bytes { .. } | Kind::Seconds { .. } | Kind::Count { .. } = self.kind {
+            // So that -1 is told to be no number, and not to be no option.
+            arg = arg.allow_hyphen_values(true);
+        }
         if let Kind::Path = self.kind {
             arg = arg.value_hint(clap::ValueHint::FilePath);
         }
