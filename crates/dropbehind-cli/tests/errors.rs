@@ -25,6 +25,7 @@ fn a_wrong_command_line_is_told_and_changes_nothing() {
         ("read --offset x a", "16MiB"),
         ("read --offset -1 a", "'-1' for '--offset"),
         ("read --length -4k a", "16MiB"),
+        ("read --length 1.5 a", "16MiB"),
         ("write --count -1 b", "16MiB"),
         ("cp --window -1 a b", "16MiB"),
         ("run --settle -1 touch b", "from 0 to 86400"),

@@ -10,7 +10,8 @@ const LETTERS: &str = "kmgtpe";
 ///
 /// A letter alone means the binary unit, as with `dd` and `fio`; only a plain `B` after it makes
 /// it decimal. As with `dd`, an `x` multiplies: `32x64k`. Unlike there, a `b` alone is a byte, and
-/// no block of 512. Case is ignored, and a fraction of a byte is cut off.
+/// no block of 512. Case is ignored. A fraction takes a unit letter, as nobody means half a byte;
+/// what is left of a byte in `0.3k` is cut off.
 ///
 /// # Errors
 ///
@@ -35,6 +36,9 @@ fn parse_factor(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at(digits_end);
     let scale = u128::from(unit_bytes(unit.trim_start())?);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if !fraction.is_empty() && scale == 1 {
+        return None;
+    }
     // 18 decimals are more than an exabyte needs to be exact to the byte, and
     // as many as the arithmetic below has room for.
     if whole.is_empty() || number.ends_with('.') || fraction.len() > 18 {
@@ -106,6 +110,7 @@ mod tests {
             ("16mi", 16 << 20),
             ("1.5G", 3 << 29),
             ("0.5k", 512),
+            ("0.3k", 307),
             ("2.000000000000000001k", 2048),
             ("10MB", 10_000_000),
             ("1T", 1 << 40),
@@ -127,6 +132,10 @@ mod tests {
             "1.",
             ".5k",
             "1.2.3",
+            "1.5",
+            "4096.0",
+            "1.5B",
+            "1.5x64k",
             "2x",
             "x2",
             "2xx2",
