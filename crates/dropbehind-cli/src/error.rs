@@ -218,6 +218,14 @@ impl Failure {
         Self::after(doing, path, error, "")
     }
 
+    /// What was written, and the disk did not take. Now that the kernel has told this, it lets
+    /// others drop the pages.
+    pub(crate) fn unsynced(path: &Path, error: &io::Error) -> Self {
+        let mut failure = Self::io(Doing::Sync, path, error);
+        failure.add("Only the cache may have all of it: copy it elsewhere before you drop it.");
+        failure
+    }
+
     /// A failed call on a file after part of the work, which `so_far` states:
     /// "1.2 GiB of 4.0 GiB were written".
     pub(crate) fn after(doing: Doing, path: &Path, error: &io::Error, so_far: &str) -> Self {

@@ -100,7 +100,7 @@ impl Output {
         match self {
             Self::Cached(file, _) => file
                 .sync_all()
-                .map_err(|error| Failure::io(Doing::Sync, path, &error)),
+                .map_err(|error| Failure::unsynced(path, &error)),
             Self::Plain(_) => Ok(()),
         }
     }

@@ -178,7 +178,8 @@ fn a_disk_that_fails_late_is_not_overlooked() {
             };
             let told = said.code == 1
                 && said.stderr.contains("(os error 28)")
-                && said.stderr.contains("cannot sync");
+                && said.stderr.contains("cannot sync")
+                && said.stderr.contains("before you drop it");
             assert!(told, "{command} {mode}: {} {}", said.code, said.stderr);
         }
     }

@@ -184,7 +184,7 @@ pub(super) fn sync_and_drop(batch: &[Small]) -> Synced {
                 left_bytes += cached_pages(small.copy.as_fd(), 0, 0).unwrap_or(0) * page_size();
             }
             // The cache may hold the only copy.
-            Err(error) => failures.push(Failure::io(Doing::Sync, &small.path, &error)),
+            Err(error) => failures.push(Failure::unsynced(&small.path, &error)),
         }
     }
     Synced {
