@@ -30,11 +30,15 @@ fn a_wrong_command_line_is_told_and_changes_nothing() {
         ("cp --window -1 a b", "16MiB"),
         ("run --settle -1 touch b", "from 0 to 86400"),
         ("bench --runs -1", "from 1 to 1000"),
+        ("bench report a --html a", "name another file"),
+        ("bench report a --csv ./a", "name another file"),
+        ("bench compare no a --html a", "name another file"),
         ("copy a b", "unrecognized subcommand"),
         ("stat", "FILE"),
     ] {
         user.runs(line).fails(2, saying);
         assert!(!user.file("b").exists(), "{line}");
+        holds(&user.file("a"), 10);
     }
 }
 

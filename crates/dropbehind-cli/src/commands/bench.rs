@@ -3,6 +3,7 @@
 
 use super::report;
 use crate::error::{Exit, Failure, shown};
+use crate::input::Identity;
 use crate::options::BenchSettings;
 use clap::{Args, Subcommand};
 use std::env;
@@ -60,6 +61,9 @@ enum What {
 }
 
 pub(super) fn run(args: &BenchArgs) -> Exit {
+    if let Err(failure) = keep_results(args.what.as_ref()) {
+        return report(&failure);
+    }
     let here = match env::current_exe() {
         Ok(here) => here,
         Err(error) => {
@@ -85,6 +89,38 @@ pub(super) fn run(args: &BenchArgs) -> Exit {
          -p {PROGRAM}`.",
         shown(&here)
     )))
+}
+
+/// Refuses a report in the place of the results, which may have taken hours.
+fn keep_results(what: Option<&What>) -> Result<(), Failure> {
+    let (results, reports) = match what {
+        Some(What::Compare {
+            before,
+            after,
+            html,
+        }) => (vec![before, after], vec![html]),
+        Some(What::Report {
+            results,
+            html,
+            csv,
+            markdown,
+        }) => (vec![results], vec![html, csv, markdown]),
+        Some(What::List) | None => return Ok(()),
+    };
+    let file = |path: &PathBuf| {
+        let metadata = path.metadata().ok()?;
+        metadata.is_file().then(|| Identity::of(&metadata))
+    };
+    let results: Vec<_> = results.into_iter().filter_map(file).collect();
+    let is_one = |path: &&PathBuf| file(path).is_some_and(|file| results.contains(&file));
+    match reports.into_iter().flatten().find(is_one) {
+        None => Ok(()),
+        Some(path) => Err(Failure::usage(format!(
+            "cannot write {}: it has the results that are to be read. Nothing was changed; name \
+             another file.",
+            shown(path)
+        ))),
+    }
 }
 
 /// Where the other program may be.
