@@ -150,9 +150,15 @@ fn forks_at_first_use() {
         write_pattern(&mut file, 1, 0, 128 * KIB, 64 * KIB);
         assert!(file.settle(PATIENCE).unwrap());
     };
-    let delay = Duration::from_micros(7 * u64::from(std::process::id() % 64));
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let delay = Duration::from_nanos(u64::from(now.subsec_nanos()) % 400_000);
+    let begin = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
-        scope.spawn(|| write("first"));
+        scope.spawn(|| {
+            begin.wait();
+            write("first");
+        });
+        begin.wait();
         let started = std::time::Instant::now();
         while started.elapsed() < delay {
             std::hint::spin_loop();
