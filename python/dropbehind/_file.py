@@ -7,12 +7,13 @@ import os
 import shutil
 import stat as stat_module
 from ctypes import get_errno
-from errno import EAGAIN, EINTR
-from os import SEEK_CUR, SEEK_END, SEEK_SET
+from errno import EINTR
+from operator import attrgetter
+from os import strerror
 from typing import Any, Callable, Iterable, Optional, Union
 
-from ._buffer import Buffer
-from ._library import CacheState, Handle, Options, Stats, failed, library, set_errno, signed
+from ._library import CacheState, Handle, Options, Stats, failed, library, signed
+from ._methods import add_methods
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 # As much as `io.DEFAULT_BUFFER_SIZE` is too little for: a report costs more than a copy.
@@ -76,56 +77,23 @@ class FileIO(io.FileIO):
             raise ValueError("I/O operation on uninitialized object")
         return self._handle
 
-    def _call(self, function: Any, *arguments: Any) -> Optional[int]:
-        """Calls again after a signal (PEP 475); None if the call would block."""
+    def _failed(self, number: int, purpose: str) -> None:
+        """Raises what a method of the C library failed with."""
+        self._opened().check()
+        if purpose == "reading" and not self.readable():
+            raise io.UnsupportedOperation("File not open for reading")
+        if purpose == "writing" and not self.writable():
+            raise io.UnsupportedOperation("File not open for writing")
+        raise OSError(number, strerror(number))
+
+    def _call(self, function: Any, *arguments: Any) -> int:
+        """Calls again after a signal (PEP 475)."""
         while True:
             result = self._opened().call(function, *arguments)
             if result >= 0:
                 return int(result)
-            number = get_errno()
-            if number == EAGAIN:
-                set_errno(number)
-                return None
-            if number != EINTR:
+            if get_errno() != EINTR:
                 raise failed()
-
-    def readinto(self, buffer: Any) -> Optional[int]:
-        if not self.readable():
-            raise io.UnsupportedOperation("File not open for reading")
-        with Buffer(buffer, writable=True) as view:
-            return self._call(library.read, view.buf, view.len)
-
-    def read(self, size: Optional[int] = -1) -> Optional[bytes]:  # type: ignore[override]
-        if size is None or size < 0:
-            return self.readall()
-        data = bytearray(size)
-        got = self.readinto(data)
-        if got is None:
-            return None
-        return bytes(memoryview(data)[:got])
-
-    def readall(self) -> Optional[bytes]:  # type: ignore[override]
-        parts = bytearray()
-        while True:
-            part = self.read(_READ_BYTES)
-            if not part:
-                return bytes(parts) if parts or part is not None else None
-            parts += part
-
-    def write(self, data: Any) -> Optional[int]:  # type: ignore[override]
-        if not self.writable():
-            raise io.UnsupportedOperation("File not open for writing")
-        with Buffer(data) as view:
-            return self._call(library.write, view.buf, view.len)
-
-    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
-        # Other whences (SEEK_DATA, SEEK_HOLE) leave the library's own count of the position
-        # behind, so it is told where they lead.
-        if whence not in (SEEK_SET, SEEK_CUR, SEEK_END):
-            offset, whence = super().seek(offset, whence), SEEK_SET
-        position = self._call(library.lseek, signed(offset), whence)
-        assert position is not None
-        return position
 
     def truncate(self, size: Optional[int] = None) -> int:
         if not self.writable():
@@ -167,7 +135,7 @@ class FileIO(io.FileIO):
     def drop(self, offset: int = 0, length: int = 0) -> int:
         """Drops the clean pages of a range, to the file's end if `length` is 0, but not what was
         cached before in a mode that drops. Returns how many bytes left the cache."""
-        return self._call(library.drop, signed(offset), signed(length)) or 0
+        return self._call(library.drop, signed(offset), signed(length))
 
     def close(self) -> None:
         handle = getattr(self, "_handle", None)
@@ -176,6 +144,9 @@ class FileIO(io.FileIO):
                 handle.close()
         finally:
             super().close()
+
+
+add_methods(FileIO)
 
 
 class _Outer:
@@ -218,6 +189,7 @@ class BufferedFile(io.BufferedIOBase, _Outer):
         # Bound here, so that a call costs no more than one of the inner file.
         for name in ("read", "read1", "readinto", "readinto1", "readline", "write", "seek", "tell"):
             setattr(self, name, getattr(self._inner, name, None) or getattr(super(), name))
+        self._next = self._inner.__next__
 
     def _raw(self) -> FileIO:
         return self.raw
@@ -274,9 +246,8 @@ class BufferedFile(io.BufferedIOBase, _Outer):
     def writelines(self, lines: Iterable[Any]) -> None:
         self._inner.writelines(lines)
 
-    def __next__(self) -> bytes:
-        line: bytes = next(self._inner)
-        return line
+    # In Python code, an exception of a signal handler would lose the line.
+    __next__ = property(attrgetter("_next"))
 
     def __getstate__(self) -> Any:
         # The end of a copy would close the file.

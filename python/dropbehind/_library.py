@@ -16,7 +16,6 @@ from ctypes import (
     c_int,
     c_int64,
     c_size_t,
-    c_ssize_t,
     c_uint64,
     c_void_p,
     get_errno,
@@ -96,9 +95,6 @@ _SIGNATURES = {
     "adopt": (c_void_p, [c_int, c_void_p]),
     "close": (c_int, [c_void_p]),
     "release": (c_int, [c_void_p]),
-    "read": (c_ssize_t, [c_void_p, c_void_p, c_size_t]),
-    "write": (c_ssize_t, [c_void_p, c_void_p, c_size_t]),
-    "lseek": (c_int64, [c_void_p, c_int64, c_int]),
     "ftruncate": (c_int, [c_void_p, c_int64]),
     "fsync": (c_int, [c_void_p]),
     "fdatasync": (c_int, [c_void_p]),
@@ -118,6 +114,7 @@ _SIGNATURES = {
     "attached_settle": (c_int, [c_void_p, c_int]),
     "attached_without_effect": (c_char_p, [c_void_p]),
     "attached_get_stats": (None, [c_void_p, POINTER(Stats), c_size_t]),
+    "python_methods": (c_void_p, []),
 }
 
 
@@ -133,14 +130,6 @@ class _Library:
 
 
 library: Any = _Library()
-_errno_location = ctypes.CDLL(None).__errno_location
-_errno_location.restype = POINTER(c_int)
-
-
-def set_errno(number: int) -> None:
-    """Sets C's own errno, unlike `ctypes.set_errno`. A buffered file tells it of a raw file that
-    would block."""
-    _errno_location()[0] = number
 
 
 def failed(path: Any = None) -> OSError:
@@ -216,6 +205,10 @@ class Handle:
 
     def is_open(self) -> bool:
         return self._pointer is not None
+
+    def check(self) -> None:
+        if not self.is_open():
+            raise ValueError(self._ended)
 
     def close(self) -> None:
         """Ends it, or leaves that to a thread that is in a call. Then the next close raises what

@@ -461,6 +461,19 @@ for _ in range(100):
     assert got == [b"bytes"], got
 """
 
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(*_):
+    raise Interrupted
+
+
+def line(number):
+    return b"%0999d\n" % number
+
+
 def write_in_child(file, data):
     file.write(data)
     file.sync()
@@ -610,12 +623,6 @@ class Programs(Case):
         os.close(read)
 
     def test_a_close_ends_a_file_whose_call_a_signal_has_ended(self):
-        class Interrupted(Exception):
-            pass
-
-        def interrupt(*_):
-            raise Interrupted
-
         before = signal.signal(signal.SIGALRM, interrupt)
         self.addCleanup(signal.signal, signal.SIGALRM, before)
         open_before = len(os.listdir("/proc/self/fd"))
@@ -628,6 +635,84 @@ class Programs(Case):
                 except Interrupted:
                     pass
         self.assertEqual(len(os.listdir("/proc/self/fd")), open_before)
+
+    def until_interrupted(self, turn, step):
+        """Takes steps until a signal handler raises an exception. Returns how many have ended."""
+        steps = 0
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 5e-4 + turn * 1e-4)
+            while True:
+                step(steps)
+                steps += 1
+        except Interrupted:
+            return steps
+
+    def test_an_exception_of_a_signal_handler_repeats_no_write(self):
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        for mode in "wb", "ab":
+            for turn in range(60):
+                with dropbehind.open(self.path, mode) as file:
+                    ended = self.until_interrupted(turn, lambda number: file.write(line(number)))
+                data = self.read_plainly()
+                # One write may have ended and not been counted.
+                self.assertIn(len(data) - ended * 1000, (0, 1000), (mode, turn))
+                self.assertEqual(data, b"".join(map(line, range(len(data) // 1000))), (mode, turn))
+                os.unlink(self.path)
+
+    def test_an_exception_of_a_signal_handler_skips_nothing(self):
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        data = b"".join(map(line, range(5000)))
+        self.plain(data)
+        ways = {
+            "read": ("rb", -1, lambda file: file.read(1000)),
+            "readline": ("rb", -1, lambda file: file.readline()),
+            "next": ("rb", -1, lambda file: next(file, b"")),
+            "all": ("rb", 0, lambda file: file.read() and file.seek(0)),
+        }
+        for way, (mode, buffering, read) in ways.items():
+            for turn in range(60):
+                got = []
+                with dropbehind.open(self.path, mode, buffering) as file:
+                    self.until_interrupted(turn, lambda _: got.append(read(file)))
+                    rest = file.read()
+                place = (way, turn)
+                if way == "all":
+                    # It has not begun, or has ended and not been kept.
+                    self.assertIn(len(rest), (0, len(data)), place)
+                    continue
+                got = b"".join(got)
+                self.assertTrue(data.startswith(got) and data.endswith(rest), place)
+                # One read may have ended and not been kept.
+                self.assertLessEqual(len(data) - len(got) - len(rest), 1000, place)
+
+    def test_an_exception_of_a_signal_handler_misplaces_nothing(self):
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        for turn in range(60):
+            dice = random.Random(turn)
+            self.plain(bytes(2_000_000))
+            expected = [bytes(1000)] * 2000
+
+            def step(_):
+                place = dice.randrange(2000)
+                file.seek(place * 1000)
+                if dice.randrange(2):
+                    self.assertEqual(file.read(1000), expected[place], turn)
+                else:
+                    written[:] = place, line(place)
+                    file.write(line(place))
+                    expected[place] = line(place)
+
+            written = [0, bytes(1000)]
+            with dropbehind.open(self.path, "rb+") as file:
+                self.until_interrupted(turn, step)
+            found = self.read_plainly()
+            if found != b"".join(expected):
+                # The last write may have ended and not been counted.
+                expected[written[0]] = written[1]
+                self.assertTrue(found == b"".join(expected), turn)
 
     def test_a_signal_interrupts_nothing(self):
         seen = []

@@ -8,6 +8,11 @@ pub(crate) fn set(number: c_int) {
     unsafe { *libc::__errno_location() = number };
 }
 
+pub(crate) fn get() -> c_int {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() }
+}
+
 fn number_of(error: &io::Error) -> c_int {
     error.raw_os_error().unwrap_or(match error.kind() {
         io::ErrorKind::InvalidInput => libc::EINVAL,

@@ -11,12 +11,15 @@ mod attached;
 mod errno;
 mod file;
 mod options;
+mod python;
 mod stats;
 mod text;
 
 pub use attached::*;
 pub use file::*;
 pub use options::*;
+#[doc(hidden)]
+pub use python::dropbehind_python_methods;
 pub use stats::*;
 
 use std::ffi::{CStr, c_char};
