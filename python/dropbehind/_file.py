@@ -225,6 +225,10 @@ class BufferedFile(io.BufferedIOBase, _Outer):
     def close(self) -> None:
         self._inner.close()
 
+    def __del__(self) -> None:
+        """Closes nothing: the inner file does that at its own end. Its bound methods may hold it for
+        longer, as in `open(path, "rb").read()`."""
+
     def truncate(self, size: Optional[int] = None) -> int:
         return int(self._inner.truncate(size))
 

@@ -4,6 +4,8 @@ import contextlib
 import copy
 import errno
 import fcntl
+import functools
+import gc
 import importlib
 import io
 import multiprocessing
@@ -22,6 +24,7 @@ import termios
 import threading
 import time
 import unittest
+import warnings
 
 import dropbehind
 
@@ -338,8 +341,8 @@ class LikeOpen(Case):
             file.write(b"a")
         with self.assertRaises(ValueError):
             file.raw.stats()
-        with self.assertRaises(io.UnsupportedOperation):
-            dropbehind.open(self.path, "rb").write(b"a")
+        with dropbehind.open(self.path, "rb") as file, self.assertRaises(io.UnsupportedOperation):
+            file.write(b"a")
         with dropbehind.open(self.path, "wb", 0) as raw, self.assertRaises((TypeError, BufferError)):
             raw.write("text")
 
@@ -418,6 +421,47 @@ class LikeOpen(Case):
             self.assertEqual(raised.exception.errno, errno.EFBIG)
 
 
+class Temporary(Case):
+    """A file that nothing refers to but a method of it."""
+
+    def test_its_methods(self):
+        self.plain(b"abc\n" * 3)
+
+        def opened(mode="rb"):
+            return dropbehind.open(self.path, mode)
+
+        with warnings.catch_warnings():
+            # Of files that nobody closes, as with the built-in `open`.
+            warnings.simplefilter("ignore", ResourceWarning)
+            self.assertEqual(opened().read(), b"abc\n" * 3)
+            self.assertEqual(opened().readline(), b"abc\n")
+            self.assertEqual(opened().seek(1), 1)
+            self.assertEqual(list(opened()), [b"abc\n"] * 3)
+            self.assertEqual(opened("r").read(), "abc\n" * 3)
+            self.assertEqual(list(iter(functools.partial(opened().read, 6), b"")), [b"abc\nab", b"c\nabc\n"])
+            self.assertEqual(opened("wb").write(b"new"), 3)
+            self.assertEqual(self.read_plainly(), b"new")
+            write = opened("wb").write
+            write(b"later")
+            self.assertEqual(self.read_plainly(), b"")
+            del write
+            self.assertEqual(self.read_plainly(), b"later")
+
+    def test_the_last_reference_closes_it(self):
+        gc.disable()
+        self.addCleanup(gc.enable)
+        open_before = os.listdir("/proc/self/fd")
+        for mode in "wb", "rb", "rb+", "w", "r":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                file = dropbehind.open(self.path, mode)
+                if "r" not in mode:
+                    file.write("text" if mode == "w" else b"data")
+                del file
+            self.assertEqual(os.listdir("/proc/self/fd"), open_before, mode)
+            self.assertEqual(self.read_plainly(), b"text" if mode in ("w", "r") else b"data", mode)
+
+
 HELD_AT_THE_END = """
 import dropbehind, os, sys
 file = dropbehind.open(sys.argv[1], "w+b")
@@ -434,7 +478,8 @@ class End(Case):
     def test_what_others_hold_at_the_end_is_written(self):
         # The interpreter empties modules that something refers to, and sys last of all.
         for holds in ["sys.held = file", "os.held = file", "sys.package = dropbehind; os.held = file"]:
-            command = [sys.executable, "-X", "dev", "-c", HELD_AT_THE_END, self.path, holds]
+            python = [sys.executable, "-X", "dev", "-W", "ignore::ResourceWarning"]
+            command = [*python, "-c", HELD_AT_THE_END, self.path, holds]
             ended = subprocess.run(command, stderr=subprocess.PIPE)
             self.assertEqual((ended.stderr, self.read_plainly()), (b"", b"adc"), holds)
 
