@@ -7,7 +7,7 @@ import os
 from typing import Any, Iterator, Optional
 
 from ._file import Path, _timeout_ms
-from ._library import Handle, Options, Stats, descriptor, failed, library, signed, unsigned
+from ._library import Handle, Options, Stats, c_integer, failed, library, signed, unsigned
 
 
 class Attached:
@@ -30,7 +30,7 @@ class Attached:
         self.file = file
         fd = file if isinstance(file, int) else file.fileno()
         with Options(cache_mode, window, request, random) as options:
-            handle = library.attach(descriptor(fd), options)
+            handle = library.attach(c_integer(fd), options)
         if not handle:
             raise failed(getattr(file, "name", None))
         self._handle = Handle(handle, library.detach, "the file is detached")

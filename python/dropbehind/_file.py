@@ -12,7 +12,7 @@ from operator import attrgetter
 from os import strerror
 from typing import Any, Callable, Iterable, Optional, Union
 
-from ._library import CacheState, Handle, Options, Stats, failed, library, signed
+from ._library import CacheState, Handle, Options, Stats, c_integer, failed, library, signed
 from ._methods import add_methods
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
@@ -291,14 +291,20 @@ def open(
     configuration file, or else "dontcache". `window` and `request` are in bytes, and `random`
     expects random access.
     """
+    if not isinstance(mode, str):
+        raise TypeError(f"open() argument 'mode' must be str, not {type(mode).__name__}")
     binary = "b" in mode
     kind = mode.replace("b", "").replace("t", "")
-    if not isinstance(mode, str) or len(set(mode)) != len(mode) or ("t" in mode and binary):
+    if len(set(mode)) != len(mode) or ("t" in mode and binary):
         raise ValueError(f"invalid mode: {mode!r}")
+    buffering = c_integer(buffering)
     if binary and (encoding is not None or errors is not None or newline is not None):
         raise ValueError("binary mode doesn't take an encoding, errors or newline argument")
     if buffering == 0 and not binary:
         raise ValueError("can't have unbuffered text I/O")
+    if not binary:
+        # Raises what the file would, before it is emptied. Python may warn of no encoding, once.
+        io.TextIOWrapper(io.BytesIO(), "utf-8" if encoding is None else encoding, errors, newline)
     raw = FileIO(
         file if isinstance(file, int) else os.fspath(file),
         kind,

@@ -156,7 +156,7 @@ def unsigned(value: Any) -> int:
     return _in_range(value, 0, (1 << 64) - 1)
 
 
-def descriptor(value: Any) -> int:
+def c_integer(value: Any) -> int:
     """The same for an `int`."""
     return _in_range(value, -(1 << 31), (1 << 31) - 1)
 

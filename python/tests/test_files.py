@@ -276,6 +276,33 @@ class LikeOpen(Case):
                 found.append(type(raised.exception))
             self.assertEqual(found[0], found[1], arguments)
 
+    def test_wrong_arguments_empty_nothing(self):
+        for arguments in (
+            *({"mode": mode, "buffering": None} for mode in ("w", "wb")),
+            {"buffering": "8192"},
+            {"buffering": 4096.0},
+            {"buffering": 1 << 40},
+            {"buffering": 1 << 70},
+            {"buffering": -(1 << 40)},
+            {"mode": "wb", "encoding": "nonsense"},
+            {"mode": b"w"},
+            *({"mode": "w", name: 5} for name in ("encoding", "errors", "newline")),
+            {"closefd": False},
+            {"opener": 5},
+        ):
+            self.plain(b"there")
+            found = []
+            for function in (open, dropbehind.open):
+                with self.assertRaises(Exception) as raised:
+                    function(self.path, **{"mode": "wb", **arguments})
+                found.append(type(raised.exception))
+            self.assertEqual((self.read_plainly(), found[1]), (b"there", found[0]), arguments)
+        # Those empty the file with the built-in one.
+        for arguments in ({"encoding": "nonsense"}, {"encoding": ""}, {"newline": "nonsense"}):
+            with self.assertRaises((LookupError, ValueError)):
+                dropbehind.open(self.path, "w", **arguments)
+            self.assertEqual(self.read_plainly(), b"there", arguments)
+
     def test_numbers_beyond_64_bits(self):
         data = data_of(8192)
         self.plain(data)
