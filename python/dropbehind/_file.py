@@ -18,6 +18,7 @@ from ._methods import add_methods
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 # As much as `io.DEFAULT_BUFFER_SIZE` is too little for: a report costs more than a copy.
 _BUFFER_BYTES = 256 << 10
+_TEXT_BUFFER_BYTES = 4096
 _READ_BYTES = 1 << 20
 # What is synced is dropped in milliseconds, unless somebody else uses it.
 _SETTLE_SECONDS = 30.0
@@ -320,10 +321,16 @@ def open(
             return raw
         lines = buffering == 1 or (buffering < 0 and raw.isatty())
         size = buffering if buffering > 1 else _BUFFER_BYTES
-        buffered = BufferedFile(raw, size)
         if binary:
-            return buffered
-        text = TextFile(buffered, encoding, errors, newline, lines)
+            return BufferedFile(raw, size)
+        if raw.readable():
+            text = TextFile(BufferedFile(raw, size), encoding, errors, newline, lines)
+        else:
+            # A text file loses what it hands on if the buffered one raises an exception of a signal
+            # handler, which it may do once its buffer is written. So it hands on more than a buffer.
+            small = BufferedFile(raw, min(size, _TEXT_BUFFER_BYTES))
+            text = TextFile(small, encoding, errors, newline, lines)
+            text._CHUNK_SIZE = max(size, 2 * _TEXT_BUFFER_BYTES)
         text.mode = mode  # type: ignore[misc]
         return text
     except BaseException:
