@@ -203,7 +203,8 @@ int dropbehind_fsync(dropbehind_file *file);
 // As fdatasync(2).
 int dropbehind_fdatasync(dropbehind_file *file);
 
-// Waits until everything this file brought into the cache is clean and dropped. Syncs nothing.
+// Waits until everything this file brought into the cache is clean and dropped, but for what has
+// to stay (left_bytes), such as all of a file whose writeback failed. Syncs nothing.
 // A negative timeout waits for as long as it takes.
 //
 // ETIMEDOUT: the milliseconds have passed, or the file is left to the kernel.

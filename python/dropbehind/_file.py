@@ -108,7 +108,8 @@ class FileIO(io.FileIO):
         self._call(library.fdatasync if data_only else library.fsync)
 
     def settle(self, timeout: Optional[float] = None) -> bool:
-        """Waits until all that the file brought into the cache is clean and dropped. False if
+        """Waits until all that the file brought into the cache is clean and dropped, but for what
+        has to stay (`left_bytes`), such as all of a file whose writeback failed. False if
         that takes longer than `timeout` seconds. Syncs nothing."""
         if self._opened().call(library.settle, _timeout_ms(timeout)) == 0:
             return True

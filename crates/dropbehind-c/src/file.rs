@@ -310,7 +310,8 @@ pub unsafe extern "C" fn dropbehind_fdatasync(file: *mut dropbehind_file) -> c_i
     errno::status(unsafe { of(file) }.sync_data())
 }
 
-/// Waits until everything this file brought into the cache is clean and dropped. Syncs nothing.
+/// Waits until everything this file brought into the cache is clean and dropped, but for what has
+/// to stay (left_bytes), such as all of a file whose writeback failed. Syncs nothing.
 /// A negative timeout waits for as long as it takes.
 ///
 /// ETIMEDOUT: the milliseconds have passed, or the file is left to the kernel.

@@ -283,6 +283,9 @@ impl File {
     /// false if `timeout` passes first, or at once if the file could not be opened again for the
     /// flusher, or no thread could be started, so that the kernel has it. Syncs nothing.
     ///
+    /// What has to stay does not count: `left_bytes` of [`File::stats`], such as all of a file whose
+    /// writeback failed.
+    ///
     /// # Errors
     /// None today.
     pub fn settle(&self, timeout: Duration) -> io::Result<bool> {
