@@ -101,9 +101,6 @@ pub struct OwnFile {
     looks: OnceLock<bool>,
     /// The mode of the last write.
     last_mode: AtomicU8,
-    /// One of the program's fsyncs has failed, perhaps before the flusher had its
-    /// description.
-    failed_sync: AtomicBool,
     /// The program closed it before the flusher had its description.
     closed_early: AtomicBool,
     /// The program has taken it back, and may have it open.
@@ -152,7 +149,6 @@ impl OwnFile {
             furthest: AtomicU64::new(0),
             looks: OnceLock::new(),
             last_mode: AtomicU8::new(0),
-            failed_sync: AtomicBool::new(false),
             closed_early: AtomicBool::new(false),
             given_back: AtomicBool::new(false),
             generation: dropbehind_linux::fork_generation(),
@@ -468,7 +464,6 @@ impl OwnFile {
     pub fn synced(self: &Arc<Self>, fd: BorrowedFd<'_>, failed: bool) {
         if failed {
             remember_failure(fd);
-            self.failed_sync.store(true, Ordering::SeqCst);
         }
         if self.await_registration(fd) {
             self.disk.post(Message::Synced(self.number));
@@ -480,11 +475,6 @@ impl OwnFile {
     /// description.
     pub(crate) fn was_written(&self) -> bool {
         self.slot.writes.total() > 0
-    }
-
-    /// Returns whether an fsync of the program's failed.
-    pub(crate) fn has_failed_sync(&self) -> bool {
-        self.failed_sync.load(Ordering::SeqCst)
     }
 
     /// Tells the flusher that the file's size was set.

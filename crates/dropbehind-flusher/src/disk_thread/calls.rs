@@ -10,7 +10,7 @@ use dropbehind_policy::{Action, ByteRange, Counted, Dropped, Inspected, StreamId
 use super::{DiskThread, Entry, Source};
 use crate::failed_files::remember_failure;
 use crate::failed_writeback::WritebackSign;
-use crate::own_file::source::{Keeping, OwnSource};
+use crate::own_file::source::Keeping;
 use crate::trace::{Begun, Deed, DropReason};
 use crate::{lock, residency};
 
@@ -211,16 +211,13 @@ impl DiskThread {
     /// Notes that writeback of an own file failed: pages that look clean from now on are not on
     /// the disk.
     ///
-    /// All of this process's files of that inode learn of it, also those opened later. A question of
+    /// All of this process's files of that inode know it then, also those opened later. A question of
     /// theirs would find the inode's flags clear, and then take the error from files opened later.
     fn failed_to_write(&self, entry: &Entry) {
-        if let Source::Own(own) = &entry.source {
+        if let Source::Own(_) = &entry.source {
             if let Ok(file) = entry.description.open() {
                 remember_failure(file.as_fd());
             }
-            let all = self.own_sources();
-            all.filter(|other| other.file.file_id == own.file.file_id)
-                .for_each(OwnSource::writeback_failed);
             self.shared.note(Keeping::WritebackFailed.note().into());
         }
     }

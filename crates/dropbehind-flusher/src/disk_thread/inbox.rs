@@ -1,13 +1,11 @@
 //! Messages from other threads: files that come and go, and requests.
 
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dropbehind_policy::StreamId;
 
 use super::{Attachment, DiskThread, Source};
 use crate::disk_handle::Message;
-use crate::failed_files::remembers_failure;
 use crate::lock;
 use crate::totals::OpenFile;
 
@@ -87,14 +85,7 @@ impl DiskThread {
         let id = StreamId(number.into());
         self.disk.opened(id, config, before);
         let open = match &entry.source {
-            Source::Own(own) => {
-                if let Ok(file) = entry.description.open()
-                    && remembers_failure(file.as_fd())
-                {
-                    own.writeback_failed();
-                }
-                OpenFile::Own(Arc::clone(&own.file))
-            }
+            Source::Own(own) => OpenFile::Own(Arc::clone(&own.file)),
             Source::Observed(observed) => OpenFile::Observed(Arc::clone(&observed.state)),
         };
         lock(&self.shared.totals).open(number, open);

@@ -11,6 +11,7 @@ use dropbehind_policy::{ByteRange, Disk, Found, StreamId, Write};
 use dropbehind_slot::Drained;
 
 use super::{OwnFile, Settled};
+use crate::failed_files::remembers_failure;
 use crate::residency;
 
 /// A slot in which nothing was found for this long is at rest.
@@ -176,11 +177,6 @@ impl OwnSource {
         self.counted.set(true);
     }
 
-    /// Notes that writeback of the file failed.
-    pub(crate) fn writeback_failed(&self) {
-        self.keeping.set(Some(Keeping::WritebackFailed));
-    }
-
     /// Why nothing of the file may be dropped, if that is so. Call it after `range` was
     /// counted as clean: `just_now`, or in the policy's last count of it.
     ///
@@ -204,7 +200,7 @@ impl OwnSource {
         range: ByteRange,
         just_now: bool,
     ) -> io::Result<Option<Keeping>> {
-        if self.file.has_failed_sync() {
+        if remembers_failure(fd) {
             return Ok(Some(Keeping::WritebackFailed));
         }
         // A file that is only read is not changed by us, so nothing is asked.
