@@ -20,6 +20,9 @@ const PIECES: u32 = 64;
 /// this many looks that found none of them clean. The kernel writes what is 30 s old; this is
 /// four times that.
 const LOOKS: u32 = 120;
+/// The same after this many looks if we requested all of it each time, and none went on its way. ext4
+/// leaves pages marked dirty after a truncation has taken their blocks, and nothing ever writes those.
+const LOOKS_IN_VAIN: u32 = 3;
 
 /// The lazily written ranges of one stream.
 #[derive(Clone, Debug)]
@@ -32,6 +35,10 @@ pub(super) struct Lazy {
     pieces: u32,
     /// Looks at all ranges since one found something clean.
     looks: u32,
+    /// Those of them at the end of which nothing was on its way, though we had requested it.
+    looks_in_vain: u32,
+    /// That is so in this look as yet.
+    in_vain: bool,
     next_count_ns: u64,
 }
 
@@ -43,6 +50,8 @@ impl Lazy {
             piece_bytes: PIECE_MIN_BYTES,
             pieces: 0,
             looks: 0,
+            looks_in_vain: 0,
+            in_vain: true,
             next_count_ns: 0,
         }
     }
@@ -64,7 +73,7 @@ impl Lazy {
     pub(super) fn leave(&mut self, now_ns: u64, range: ByteRange) {
         if !range.is_empty() {
             self.leave_again(now_ns, range);
-            self.looks = 0;
+            self.progressed();
         }
     }
 
@@ -87,6 +96,8 @@ impl Lazy {
     /// Ranges that were requested once more are clean.
     pub(super) fn progressed(&mut self) {
         self.looks = 0;
+        self.looks_in_vain = 0;
+        self.in_vain = false;
     }
 
     /// We write `range` ourselves after all, or need not know when it is clean.
@@ -124,6 +135,10 @@ impl Lazy {
         if round_over {
             self.cursor = 0;
             self.looks += 1;
+            self.looks_in_vain = match core::mem::replace(&mut self.in_vain, true) {
+                true => self.looks_in_vain + 1,
+                false => 0,
+            };
         }
         if round_over || self.pieces >= PIECES {
             self.pieces = 0;
@@ -151,19 +166,20 @@ impl Lazy {
     /// The whole piece is clean.
     pub(super) fn counted_clean(&mut self, piece: ByteRange) {
         if self.ranges.remove(piece) > 0 {
-            self.looks = 0;
+            self.progressed();
         }
         self.piece_bytes = (self.piece_bytes * 2).min(PIECE_MAX_BYTES);
     }
 
-    /// Some of the piece is not clean.
-    pub(super) fn counted_dirty(&mut self) {
+    /// Some of the piece is not clean, though we had requested it `in_vain` if none of it is on its way.
+    pub(super) fn counted_dirty(&mut self, in_vain: bool) {
+        self.in_vain &= in_vain;
         self.piece_bytes = (self.piece_bytes / 2).max(PIECE_MIN_BYTES);
     }
 
     /// Returns whether the kernel has had its time.
     pub(super) fn is_overdue(&self) -> bool {
-        self.looks >= LOOKS
+        self.looks >= LOOKS || self.looks_in_vain >= LOOKS_IN_VAIN
     }
 }
 
@@ -188,7 +204,7 @@ mod tests {
             assert_eq!(lazy.count_due_ns(), Some(COUNT_NS), "the next at once");
         }
         assert_eq!(lazy.begin_count(COUNT_NS), mib(13, 21), "no farther");
-        lazy.counted_dirty();
+        lazy.counted_dirty(false);
         assert_eq!(lazy.count_due_ns(), Some(2 * COUNT_NS), "the round is over");
         assert_eq!(lazy.begin_count(2 * COUNT_NS), mib(13, 21));
         lazy.counted_clean(mib(13, 21));
@@ -202,10 +218,24 @@ mod tests {
         for _ in 0..LOOKS {
             assert!(!lazy.is_overdue());
             lazy.begin_count(0);
-            lazy.counted_dirty();
+            lazy.counted_dirty(false);
         }
         assert!(lazy.is_overdue());
         lazy.leave(0, mib(1, 2));
         assert!(!lazy.is_overdue(), "there is something new");
+    }
+
+    #[test]
+    fn what_is_requested_and_never_on_its_way_is_overdue_soon() {
+        let mut lazy = Lazy::new();
+        lazy.leave(0, mib(0, 1));
+        let mut look = |in_vain| {
+            lazy.begin_count(0);
+            lazy.counted_dirty(in_vain);
+            lazy.is_overdue()
+        };
+        let looks = [true, true, false, true, true, true, true];
+        let overdue = looks.map(&mut look);
+        assert_eq!(overdue, [false, false, false, false, false, false, true]);
     }
 }

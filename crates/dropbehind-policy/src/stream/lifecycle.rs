@@ -25,16 +25,19 @@ impl Stream {
 
     /// Everything pending is to be written and dropped now.
     pub(crate) fn flush(&mut self) {
-        self.flush = true;
+        let is_new = !core::mem::replace(&mut self.flush, true);
         for range in self.ownership.held_of(ByteRange::WHOLE) {
             self.decided(range, false);
         }
         self.try_stuck_again();
         let tail = self.window.take_unsent();
         self.requests.send(Request::whole(tail, Reason::Sync));
-        // A caller waits, and the kernel may take half a minute.
-        for range in self.lazy.take().iter() {
-            self.requests.send(Request::whole(range, Reason::Sync));
+        // A caller waits, and the kernel may take half a minute. What is still dirty after that is
+        // requested at each look.
+        if is_new {
+            for range in self.lazy.take().iter() {
+                self.requests.send(Request::whole(range, Reason::Sync));
+            }
         }
     }
 

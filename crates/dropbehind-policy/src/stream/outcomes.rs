@@ -83,13 +83,15 @@ impl Stream {
             self.now_clean(piece);
             return;
         }
-        self.lazy.counted_dirty();
+        let requests = self.eager || self.flush;
+        self.lazy
+            .counted_dirty(requests && counted.writeback_bytes == 0);
         if self.is_awaited() && self.lazy.is_overdue() {
             for part in self.lazy.take().iter() {
                 self.ownership.leave(part);
                 self.planner.withdraw(part);
             }
-        } else if (self.eager || self.flush) && counted.dirty_bytes > 0 {
+        } else if requests && counted.dirty_bytes > 0 {
             self.ask_once_more(context, piece);
         }
     }
