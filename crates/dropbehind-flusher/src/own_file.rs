@@ -99,6 +99,8 @@ pub struct OwnFile {
     furthest: AtomicU64,
     /// See [`OwnFile::sees_cached`].
     looks: OnceLock<bool>,
+    /// Pages were reported as written of which the program wrote nothing.
+    zeroed: AtomicBool,
     /// The mode of the last write.
     last_mode: AtomicU8,
     /// The program closed it before the flusher had its description.
@@ -148,6 +150,7 @@ impl OwnFile {
             appends: Mutex::default(),
             furthest: AtomicU64::new(0),
             looks: OnceLock::new(),
+            zeroed: AtomicBool::new(false),
             last_mode: AtomicU8::new(0),
             closed_early: AtomicBool::new(false),
             given_back: AtomicBool::new(false),
@@ -470,17 +473,17 @@ impl OwnFile {
         }
     }
 
-    /// Returns whether the file has been written to. If so, pages that look clean may be ones
+    /// Returns whether the file has been written to, if only to zero its last page. If so, pages that look clean may be ones
     /// that the disk never got. Only the flusher can ask about that, through its own
     /// description.
     pub(crate) fn was_written(&self) -> bool {
-        self.slot.writes.total() > 0
+        self.slot.writes.total() > 0 || self.zeroed.load(Ordering::SeqCst)
     }
 
     /// Tells the flusher that the file's size was set.
     fn tell_resized(&self, size_bytes: u64) {
         lock(&self.config).size_bytes = size_bytes;
-        self.furthest.fetch_max(size_bytes, Ordering::Relaxed);
+        self.furthest.store(size_bytes, Ordering::Relaxed);
         if self.looked_ns.load(Ordering::Acquire) != 0
             && let Some(before) = lock(&self.before).as_mut()
         {

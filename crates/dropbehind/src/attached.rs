@@ -12,7 +12,7 @@ use dropbehind_flusher::own_file::OwnFile;
 use dropbehind_policy::{ByteRange, Mode};
 
 use crate::control::{DropOutcome, operations};
-use crate::facts::Facts;
+use crate::facts::{Facts, UNATTENDED};
 use crate::settings::FileSettings;
 
 /// A file that the program reads and writes by itself: with io_uring, through another library,
@@ -82,7 +82,8 @@ impl<F: AsFd> Attached<F> {
 
     /// Why the mode has no effect on this file, or `None` if it has one.
     pub fn without_effect(&self) -> Option<&'static str> {
-        self.facts.without_effect
+        let unattended = self.handle.is_none().then_some(UNATTENDED);
+        self.facts.without_effect.or(unattended)
     }
 
     fn handle(&self) -> Option<&Arc<OwnFile>> {
@@ -168,11 +169,13 @@ impl<F: AsFd> Attached<F> {
     }
 
     /// Waits until all that was reported is clean and dropped. Returns false if `timeout` passes
-    /// first, or at once if the file could not be opened again for the flusher, which leaves it to
-    /// the kernel. Syncs nothing.
+    /// first, or at once if the file could not be opened again for the flusher, or no thread could be
+    /// started, so that the kernel has it. Syncs nothing.
     pub fn settle(&self, timeout: Duration) -> bool {
-        self.handle()
-            .is_none_or(|handle| handle.settle(self.fd(), timeout))
+        match self.handle() {
+            Some(handle) => handle.settle(self.fd(), timeout),
+            None => self.handle.is_some() || self.facts.without_effect.is_some(),
+        }
     }
 
     /// Ends it, and returns the file. The flusher finishes what was reported. Dropping it does

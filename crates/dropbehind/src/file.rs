@@ -17,7 +17,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use dropbehind_policy::Mode;
 
-use crate::facts::Facts;
+use crate::facts::{Facts, UNATTENDED};
 use crate::settings::FileSettings;
 use dropbehind_flusher::Stats;
 use dropbehind_flusher::own_file::OwnFile;
@@ -149,7 +149,7 @@ impl File {
     /// Returns why the mode has no effect on this file, or `None` if it has one.
     pub fn without_effect(&self) -> Option<&'static str> {
         let unattended = || self.unattended_bytes() > 0 && self.line().is_none();
-        let no_thread = || unattended().then_some("no flusher could be started for it");
+        let no_thread = || unattended().then_some(UNATTENDED);
         self.shared.facts.without_effect.or_else(no_thread)
     }
 
@@ -211,7 +211,10 @@ impl File {
             false => self.line(),
         };
         match line {
-            Some(handle) => handle.resize(self.file().as_fd(), mode, size_bytes, set)?,
+            Some(handle) => {
+                handle.look_before(self.file().as_fd(), mode);
+                handle.resize(self.file().as_fd(), mode, size_bytes, set)?;
+            }
             None => set()?,
         }
         self.shared.size_bytes.store(size_bytes, Ordering::Relaxed);

@@ -225,9 +225,9 @@ impl OwnFile {
         let mut appends = lock(&self.appends);
         self.place_appends(fd, &mut appends);
         let end = dropbehind_linux::size_bytes(fd).unwrap_or(0);
-        let zeroed = match size_bytes < end {
-            true => self.will_zero(fd, size_bytes, u64::MAX, mode),
-            false => self.will_zero(fd, end, size_bytes, mode),
+        let zeroed = match size_bytes == end {
+            true => None,
+            false => self.will_zero(fd, size_bytes.min(end), u64::MAX, mode),
         };
         set()?;
         let due = self.zeroed(zeroed);

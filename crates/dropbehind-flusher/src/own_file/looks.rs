@@ -15,6 +15,9 @@ use crate::{lock, residency};
 /// What a reader has seen cached counts for a write within this time, in nanoseconds.
 const LOOK_AGE_NS: u64 = 1_000_000_000;
 const WRITER_LOOKED: u64 = u64::MAX;
+/// A writer that makes its file longer looks so often whether others have made it longer still. That
+/// takes 0.2 us.
+const EXTENDS_BYTES: u64 = 64 << 10;
 
 /// What [`OwnFile::will_write`] found cached.
 #[derive(Debug, Default)]
@@ -73,7 +76,16 @@ impl OwnFile {
     /// overlayfs.
     pub fn will_write(&self, fd: BorrowedFd<'_>, range: ByteRange, mode: Mode) -> CachedBefore {
         let mut found = CachedBefore::default();
-        let end = self.furthest.fetch_max(range.end, Ordering::Relaxed);
+        let mut end = self.furthest.fetch_max(range.end, Ordering::Relaxed);
+        // Others may have made it longer since.
+        let looks = range.start / EXTENDS_BYTES != range.end / EXTENDS_BYTES || range.start > end;
+        if looks
+            && range.start >= end
+            && let Ok(size_bytes) = dropbehind_linux::size_bytes(fd)
+        {
+            self.furthest.fetch_max(size_bytes, Ordering::Relaxed);
+            end = end.max(size_bytes);
+        }
         found.zeroed = self.will_zero(fd, end, range.start, mode);
         let extends = end == range.start;
         if !mode.drops() || extends && !self.slot.is_quiet() {
@@ -126,7 +138,10 @@ impl OwnFile {
 
     /// Reports such a page as written.
     pub(super) fn zeroed(&self, page: Option<Run>) -> Due {
-        page.map_or(Due::default(), |page| self.slot.wrote(page, 0))
+        page.map_or(Due::default(), |page| {
+            self.zeroed.store(true, Ordering::SeqCst);
+            self.slot.wrote(page, 0)
+        })
     }
 
     /// What was cached before the first I/O that may have to drop, if somebody has looked since this
@@ -174,8 +189,9 @@ impl OwnFile {
         let absent = looked.flat_map(|(looked, there)| there.gaps_of(pages.intersection(*looked)));
         for part in absent.chain(cached.zeroed.map(Run::range)) {
             if residency::count_seen(fd, part).is_ok_and(|counted| counted.cached_bytes > 0) {
-                let runs = Run::covering(part, mode).map(|run| run.of(Found::Absent));
-                self.told(fd, self.push_written(runs, 0));
+                for run in Run::covering(part, mode) {
+                    self.told(fd, self.zeroed(Some(run.of(Found::Absent))));
+                }
             }
         }
     }

@@ -8,7 +8,10 @@ use std::os::unix::fs::FileExt;
 use dropbehind::flusher::Flusher;
 use dropbehind::{File, Mode};
 use dropbehind_testbed::reclaim::{Reclaim, in_some_attempt};
-use dropbehind_testbed::{FailingDisk, Fs, MountedFs, Need, need, pattern, residency};
+use dropbehind_testbed::slow_disk::Failing;
+use dropbehind_testbed::{
+    FailingDisk, Fs, MountedFs, Need, SlowDisk, SlowDiskOptions, need, pattern, residency,
+};
 
 use crate::common::{MIB, PATIENCE, read_pattern};
 use crate::twins::{Log, Side, Twin, open_plain, open_to_ask};
@@ -231,6 +234,42 @@ fn a_drop_that_is_asked_for_keeps_what_the_disk_never_got() {
             TOO_MUCH_BYTES,
         )
     });
+}
+
+/// Another program writes to the page of the end that `set_len` zeroed, which the disk then refuses.
+#[test]
+fn the_page_of_an_end_that_the_disk_never_got_stays() {
+    need!(all SlowDisk::needs());
+    need!(Need::Cachestat);
+    for size_bytes in [5000, 100_000] {
+        let disk = SlowDisk::new(SlowDiskOptions::default()).unwrap();
+        let mounted = disk.mount(Fs::Ext4NoJournal).unwrap();
+        let path = mounted.file("data");
+        let other = fs::File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .unwrap();
+        other.write_all_at(&[7; 10_000], 0).unwrap();
+        other.sync_all().unwrap();
+        residency::evict(&path);
+        let file = File::options().write(true).open(&path).unwrap();
+        disk.fail(Failing::Writes).unwrap();
+        disk.set_latency(std::time::Duration::from_millis(200))
+            .unwrap();
+        file.set_len(size_bytes).unwrap();
+        let at = size_bytes.min(10_000) - 10;
+        other.write_all_at(b"precious", at).unwrap();
+        disk.set_latency(std::time::Duration::ZERO).unwrap();
+        assert!(file.settle(PATIENCE).unwrap());
+        let mut found = [0; 8];
+        other.read_exact_at(&mut found, at).unwrap();
+        disk.set_failing(false).unwrap();
+        assert_eq!(&found, b"precious", "{size_bytes}");
+        assert_eq!(file.stats().left_bytes, residency::page_bytes());
+    }
 }
 
 fn what_a_failed_write_brought_in_is_dropped(filesystem: Fs) {

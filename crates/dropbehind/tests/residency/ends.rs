@@ -137,6 +137,10 @@ fn has_no_threads() {
         assert_eq!(libc::setuid(nobody), 0);
         assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit), 0);
     }
+    let plain = fs::File::open(&path).unwrap();
+    let attached = OpenOptions::new().cache_mode(mode).attach(plain).unwrap();
+    assert!(attached.without_effect().is_some());
+    assert!(!attached.settle(PATIENCE));
     write_pattern(&mut &file, 1, 0, MIB, MIB);
     assert!(file.without_effect().is_some());
     assert!(!file.settle(PATIENCE).unwrap());

@@ -26,6 +26,7 @@ everywhere! {
     an_overwrite_keeps_what_others_appended_since_the_open: 16;
     an_overwrite_keeps_what_others_read_since_an_earlier_one: 32;
     an_overwrite_keeps_what_others_wrote_beyond_the_end: 16;
+    a_stream_keeps_what_others_wrote_ahead_of_it: 16;
     appends_keep_exactly_what_others_append_meanwhile: 16;
     appends_after_a_cut_keep_the_page_that_others_began: 16;
     writes_at_one_position_keep_exactly_what_others_had: 32;
@@ -69,6 +70,30 @@ fn a_read_keeps_exactly_what_others_had(place: &Place) {
         }
         Ok(())
     });
+}
+
+fn a_stream_keeps_what_others_wrote_ahead_of_it(place: &Place) {
+    if place.is_raw() {
+        return;
+    }
+    let path = place.path();
+    in_some_attempt(|reclaim| {
+        let mut file = File::create(&path).unwrap();
+        write_pattern(&mut file, 1, 0, MIB, 64 * KIB);
+        others_write_ahead(&path);
+        write_pattern(&mut file, 1, MIB, MIB, 64 * KIB);
+        settle(&file);
+        assert_balanced(&file.stats());
+        let cached_bytes = cached_bytes(&path);
+        assert_eq!(cached_bytes.max(8 * MIB), 8 * MIB, "{:?}", file.stats());
+        reclaim.stays(&path, cached_bytes, 8 * MIB)
+    });
+}
+
+/// Others write at 1 MiB.
+fn others_write_ahead(path: &Path) {
+    let other = std::fs::File::options().write(true).open(path).unwrap();
+    other.write_all_at(&[9; 8 << 20], MIB).unwrap();
 }
 
 fn an_overwrite_keeps_exactly_what_others_had(place: &Place) {
