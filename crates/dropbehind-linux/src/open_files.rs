@@ -7,13 +7,16 @@
 use crate::cache_trace::KernelInode;
 use crate::file::{FileId, FileKind};
 use crate::mount_namespace::mount_with_id;
-use crate::processes::numbered;
+use crate::processes::{numbered, process_stat};
 use crate::reopen::open_named;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags};
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+/// So many threads are asked if the main one does not answer. More than a few do not end at once.
+const OTHER_THREADS: usize = 16;
 
 /// Where the descriptors of a process lead: one item for each, `None` for all but regular files
 /// and block devices.
@@ -26,25 +29,43 @@ use std::path::{Path, PathBuf};
 /// - `ENOENT`, `ESRCH`: there is no such process any more.
 /// - `EACCES`: it is another user's (`PTRACE_MODE_READ`).
 pub fn file_links(process: i32) -> io::Result<FileLinks> {
+    let (process, entries) = of_living_thread(process, descriptors)?;
     Ok(FileLinks {
         process,
-        entries: descriptors(process)?,
+        entries,
         found_any: false,
     })
+}
+
+/// What `open` opens of a process, or of another thread if the main one has ended: the kernel then
+/// shows that one's to root alone (`task_dump_owner` in fs/proc/base.c).
+fn of_living_thread<T>(
+    process: i32,
+    open: impl Fn(i32) -> io::Result<T> + Copy,
+) -> io::Result<(i32, T)> {
+    match open(process) {
+        Err(error)
+            if error.kind() == io::ErrorKind::PermissionDenied
+                && process_stat(process)?.has_ended() =>
+        {
+            of_another_thread(process, open).ok_or_else(|| io::ErrorKind::NotFound.into())
+        }
+        opened => Ok((process, opened?)),
+    }
 }
 
 fn descriptors(process: i32) -> io::Result<fs::ReadDir> {
     fs::read_dir(format!("/proc/{process}/fd"))
 }
 
-/// The descriptors of a process whose main thread has ended, and so shows none, by another
-/// thread's number.
-fn of_another_thread(process: i32) -> Option<(i32, fs::ReadDir)> {
+/// The same of another thread, and its number.
+fn of_another_thread<T>(process: i32, open: impl Fn(i32) -> io::Result<T>) -> Option<(i32, T)> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let threads = threads.flatten().filter_map(|thread| numbered(&thread));
     threads
         .filter(|thread| *thread != process)
-        .find_map(|thread| Some((thread, descriptors(thread).ok()?)))
+        .take(OTHER_THREADS)
+        .find_map(|thread| Some((thread, open(thread).ok()?)))
 }
 
 /// The file that one descriptor of a process leads to; `None` if it is not open, or leads to
@@ -97,7 +118,7 @@ impl Iterator for FileLinks {
     fn next(&mut self) -> Option<Self::Item> {
         let mut entry = self.entries.next();
         if entry.is_none() && !self.found_any {
-            (self.process, self.entries) = of_another_thread(self.process)?;
+            (self.process, self.entries) = of_another_thread(self.process, descriptors)?;
             entry = self.entries.next();
         }
         self.found_any = true;
@@ -211,7 +232,8 @@ pub fn mapped_files(
     process: i32,
     all: bool,
 ) -> io::Result<impl Iterator<Item = Option<KernelInode>>> {
-    let maps = fs::File::open(format!("/proc/{process}/maps"))?;
+    let open = |thread| fs::File::open(format!("/proc/{thread}/maps"));
+    let (_, maps) = of_living_thread(process, open)?;
     let lines = BufReader::new(maps).split(b'\n');
     Ok(lines
         .map_while(Result::ok)

@@ -142,12 +142,20 @@ fn cgroup(line: &[u8]) -> Option<Cgroup> {
 
 /// `PF_KTHREAD`, include/linux/sched.h.
 const PF_KTHREAD: u32 = 0x0020_0000;
+/// The same: it is about to end.
+const PF_EXITING: u32 = 4;
 
 impl ProcessStat {
     /// Whether it is a kernel thread, which works for others.
     #[must_use]
     pub fn is_kernel_thread(&self) -> bool {
         self.flags & PF_KTHREAD != 0
+    }
+
+    /// Whether it has ended, or is about to. If it is a process, other threads of it may go on.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X') || self.flags & PF_EXITING != 0
     }
 }
 

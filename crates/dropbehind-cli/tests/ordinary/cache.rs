@@ -643,3 +643,25 @@ fn what_takes_long_to_count_is_counted_seldom() {
         reclaim.stays(&user.file("data"), after * 4096, before * 4096)
     });
 }
+
+/// The kernel then shows what the process has open to root alone, unless it is asked about another
+/// thread.
+#[test]
+fn files_go_whose_programs_main_thread_has_ended() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let program = "import ctypes, os, threading, time\n\
+                   def write(file):\n    \
+                       time.sleep(0.2)\n    \
+                       for _ in range(64):\n        \
+                           file.write(bytes(1 << 20))\n        \
+                           time.sleep(0.02)\n    \
+                       os._exit(5)\n\
+                   file = open('big', 'wb', buffering=0)\n\
+                   threading.Thread(target=write, args=[file]).start()\n\
+                   ctypes.CDLL(None).syscall(60, 0)";
+    let left = user.runs("-v", &format!("$RUN -- python3 -c \"{program}\""));
+    assert_eq!(left.code, Some(5), "{left:?}");
+    assert_eq!(user.cached_pages("big"), 0, "{left:?}");
+    assert!(left.stderr.contains("wrote 64 MiB"), "{left:?}");
+}
