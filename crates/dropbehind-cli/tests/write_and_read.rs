@@ -511,6 +511,8 @@ fn a_report_never_replaces_what_is_read_or_written() {
             assert_eq!(left, "dir:\ntree\n\ndir/tree:\nother\n", "{line}");
         }
     }
+    user.sh("dropbehind run --stats new --trace new -- true")
+        .fails(125, "Nothing was changed; name another file with --stats");
     for line in [
         "cp --OPT /dev/null src new",
         "cp --OPT /dev/stdout src new > figures",

@@ -15,6 +15,7 @@ mod supervisor;
 
 use crate::error::{Exit, Failure, shown};
 use crate::options::{OpenSource, RunSettings};
+use crate::report_file::InUse;
 use crate::stats_file::StatsFile;
 use clap::Args;
 use dropbehind::Mode;
@@ -128,7 +129,8 @@ fn start(args: &RunArgs) -> Result<Exit, Failure> {
     let plainly = |failure| plainly(failure, settings, &command, start, &name);
     // Nobody knows what the program is going to read and write.
     let stats_file = settings.stats.as_deref();
-    let stats_file = stats_file.map(|path| StatsFile::open(path, &[]));
+    let trace: Vec<InUse> = settings.trace.iter().cloned().map(InUse::File).collect();
+    let stats_file = stats_file.map(|path| StatsFile::open(path, &trace));
     let disks = Disks::find(settings.config.as_deref());
     let (stats_file, disks) = match (stats_file.transpose(), disks) {
         (Ok(stats_file), Ok(disks)) => (stats_file, disks),
