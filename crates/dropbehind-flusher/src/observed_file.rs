@@ -273,6 +273,7 @@ impl Flusher {
                 size_bytes: options.opened_size_bytes.min(size_bytes),
                 block_device,
                 traced: provenance == ProvenanceKind::Traced,
+                observed: true,
                 ..StreamConfig::default()
             },
             before,

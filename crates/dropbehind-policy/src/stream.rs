@@ -66,6 +66,8 @@ pub struct StreamConfig {
     /// Whether [`Disk::brought`](crate::Disk::brought) names the pages that this I/O brings
     /// in.
     pub traced: bool,
+    /// Whether other processes use it: what they have mapped can be dropped once they are done.
+    pub observed: bool,
 }
 
 /// One open file.

@@ -98,6 +98,7 @@ impl Facts {
             block_device: self.block_device,
             random: self.settings.random,
             traced: false,
+            observed: false,
         };
         let file = OwnFile::new(flusher, fd, self.device, self.id, config);
         file.ok().map(Arc::new)

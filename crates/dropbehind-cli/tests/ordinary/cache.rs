@@ -665,3 +665,22 @@ fn files_go_whose_programs_main_thread_has_ended() {
     assert_eq!(user.cached_pages("big"), 0, "{left:?}");
     assert!(left.stderr.contains("wrote 64 MiB"), "{left:?}");
 }
+
+#[test]
+fn what_was_mapped_for_long_goes_at_the_end_and_counts_once() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let program = "import mmap, time\n\
+                   file = open('big', 'w+b')\n\
+                   file.truncate(16 << 20)\n\
+                   mapping = mmap.mmap(file.fileno(), 0)\n\
+                   mapping[:] = bytes([1]) * len(mapping)\n\
+                   time.sleep(3)";
+    let figures = user.does(&format!(
+        "$RUN --stats figures -- python3 -c \"{program}\"; cat figures"
+    ));
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    assert_eq!(user.cached_pages("big"), 0, "{figures}");
+    assert_eq!(figures["left_bytes"], 0, "{figures}");
+    assert_eq!(figures["brought_bytes"], 16 * MIB, "{figures}");
+}

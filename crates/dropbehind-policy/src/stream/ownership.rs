@@ -13,6 +13,7 @@ use crate::stats::Stats;
 /// The owners of the pages of one stream.
 #[derive(Clone, Debug)]
 pub(super) struct Ownership {
+    observed: bool,
     /// `None` with the trace: what was resident before doesn't matter then.
     mapped: Option<Box<ResidencyMap>>,
     /// Empty without the trace.
@@ -28,6 +29,7 @@ pub(super) struct Ownership {
 impl Ownership {
     pub(super) fn new(config: &StreamConfig, residency: ResidencyMap) -> Ownership {
         Ownership {
+            observed: config.observed,
             mapped: (!config.traced).then(|| Box::new(residency)),
             traced: Traced::default(),
             ours: RangeSet::new(),
@@ -179,7 +181,7 @@ impl Ownership {
     /// nearby to become clean, since a folio across two ranges is dropped only with both. Returns
     /// false if they are not to be tried again.
     pub(super) fn hold_stuck(&mut self, range: ByteRange) -> bool {
-        let holds = self.mapped.is_none() && !self.traced.tried_stuck;
+        let holds = self.observed && !self.traced.tried_stuck;
         if holds {
             for part in self.ours.overlaps_of(range) {
                 self.traced.stuck.insert(part);
@@ -340,6 +342,7 @@ mod tests {
     fn where_the_kernel_tells_nothing_else_counts() {
         let config = StreamConfig {
             traced: true,
+            observed: true,
             ..StreamConfig::default()
         };
         let mut ownership = Ownership::new(&config, ResidencyMap::unknown());
@@ -357,6 +360,7 @@ mod tests {
     fn what_is_to_stay_is_not_tried_again() {
         let config = StreamConfig {
             traced: true,
+            observed: true,
             ..StreamConfig::default()
         };
         let mut ownership = Ownership::new(&config, ResidencyMap::unknown());

@@ -63,6 +63,7 @@ fn waited_for(streams: u64) -> (Disk, ObservedStream) {
         let id = StreamId(number);
         let config = StreamConfig {
             traced: true,
+            observed: true,
             ..StreamConfig::default()
         };
         disk.opened(id, config, absent());
@@ -134,6 +135,7 @@ fn overwritten(provenance: ProvenanceKind) -> impl FnMut(u64, ByteRange) -> u64 
     let id = StreamId(0);
     let config = StreamConfig {
         traced: provenance == ProvenanceKind::Traced,
+        observed: true,
         size_bytes: 8 * MIB,
         ..StreamConfig::default()
     };
@@ -203,6 +205,7 @@ fn closed_while_some_waits(range: ByteRange) -> (Disk, ObservedStream) {
     let mut disk = Disk::new(DiskConfig::default());
     let config = StreamConfig {
         traced: true,
+        observed: true,
         ..StreamConfig::default()
     };
     disk.opened(StreamId(0), config, absent());
@@ -278,6 +281,7 @@ fn what_was_written_before_a_deletion_is_counted_once() {
     let id = StreamId(0);
     let config = StreamConfig {
         traced: true,
+        observed: true,
         ..StreamConfig::default()
     };
     disk.opened(id, config, absent());
@@ -336,6 +340,7 @@ fn left_dirty(bytes: u64, every_bytes: u64) -> u64 {
     let id = StreamId(0);
     let config = StreamConfig {
         traced: true,
+        observed: true,
         size_bytes: 96 * MIB,
         ..StreamConfig::default()
     };

@@ -83,6 +83,7 @@ impl World {
     pub(crate) fn attach(&mut self, number: FileNumber, file: usize, stream: StreamId) {
         let config = StreamConfig {
             traced: true,
+            observed: true,
             ..StreamConfig::default()
         };
         let disk = &mut self.threads.disk;

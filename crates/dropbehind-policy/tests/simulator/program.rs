@@ -127,6 +127,7 @@ impl World {
             block_device: false,
             random: plan.random_advice,
             traced: false,
+            observed: false,
         };
         let mut kept = vec![plan.residency_unknown; cache.pages()];
         let before = if plan.residency_unknown {
