@@ -99,7 +99,8 @@ pub struct OwnFile {
     furthest: AtomicU64,
     /// See [`OwnFile::sees_cached`].
     looks: OnceLock<bool>,
-    /// Pages were reported as written of which the program wrote nothing.
+    /// Pages that the program did not write were reported as written: the kernel zeroed them, or a failed
+    /// write brought them in.
     zeroed: AtomicBool,
     /// The mode of the last write.
     last_mode: AtomicU8,
@@ -392,7 +393,7 @@ impl OwnFile {
     }
 
     fn has_work(&self) -> bool {
-        // Pages may be reported of which nothing was written.
+        // Pages may have been reported without any bytes.
         let is_known = self.registration.load(Ordering::Acquire) != UNREGISTERED;
         is_known || self.slot.writes.total() > 0 || self.slot.reads.total() > 0
     }
@@ -473,9 +474,9 @@ impl OwnFile {
         }
     }
 
-    /// Returns whether the file has been written to, if only to zero its last page. If so, pages that look clean may be ones
-    /// that the disk never got. Only the flusher can ask about that, through its own
-    /// description.
+    /// Returns whether pages of the file were reported as written, even if the kernel only zeroed its
+    /// last one. If so, pages that look clean may be ones that the disk never got. Only the flusher can
+    /// ask about that, through its own description.
     pub(crate) fn was_written(&self) -> bool {
         self.slot.writes.total() > 0 || self.zeroed.load(Ordering::SeqCst)
     }

@@ -33,7 +33,7 @@ pub fn fork_generation() -> u32 {
 
 /// A number that changes when this process forks, both here and in the child.
 ///
-/// If it is what it was when a descriptor was opened, no child has that by a fork.
+/// While it is unchanged since a descriptor was opened, no forked child has that descriptor.
 pub fn fork_count() -> u32 {
     count(&FORKS)
 }

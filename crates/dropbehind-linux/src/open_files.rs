@@ -15,7 +15,7 @@ use std::io::{self, BufRead, BufReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// So many threads are asked if the main one does not answer. More than a few do not end at once.
+/// At most this many other threads are tried: some may be about to end, too.
 const OTHER_THREADS: usize = 16;
 
 /// Where the descriptors of a process lead: one item for each, `None` for all but regular files
@@ -37,8 +37,8 @@ pub fn file_links(process: i32) -> io::Result<FileLinks> {
     })
 }
 
-/// What `open` opens of a process, or of another thread if the main one has ended: the kernel then
-/// shows that one's to root alone (`task_dump_owner` in fs/proc/base.c).
+/// Opens something of a process in `/proc`. If its main thread has ended, the kernel shows that one's
+/// to root only (`task_dump_owner` in fs/proc/base.c), and this opens another thread's.
 fn of_living_thread<T>(
     process: i32,
     open: impl Fn(i32) -> io::Result<T> + Copy,
@@ -58,7 +58,7 @@ fn descriptors(process: i32) -> io::Result<fs::ReadDir> {
     fs::read_dir(format!("/proc/{process}/fd"))
 }
 
-/// The same of another thread, and its number.
+/// Opens it of another thread, and returns that thread's number, too.
 fn of_another_thread<T>(process: i32, open: impl Fn(i32) -> io::Result<T>) -> Option<(i32, T)> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let threads = threads.flatten().filter_map(|thread| numbered(&thread));

@@ -142,7 +142,7 @@ fn cgroup(line: &[u8]) -> Option<Cgroup> {
 
 /// `PF_KTHREAD`, include/linux/sched.h.
 const PF_KTHREAD: u32 = 0x0020_0000;
-/// The same: it is about to end.
+/// `PF_EXITING`, from the same file: the thread is about to end.
 const PF_EXITING: u32 = 4;
 
 impl ProcessStat {

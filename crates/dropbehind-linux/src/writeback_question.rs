@@ -81,7 +81,7 @@ pub fn prepare_to_ask(fd: BorrowedFd<'_>) -> Askable {
     }
 }
 
-/// The most that is read into nowhere: a page of 64 KiB, the largest.
+/// The largest page size.
 const NOWHERE_BYTES: usize = 64 << 10;
 static NOWHERE: Nowhere = Nowhere::new(NOWHERE_BYTES);
 

@@ -170,7 +170,7 @@ impl<F: AsFd> Attached<F> {
 
     /// Waits until all that was reported is clean and dropped. Returns false if `timeout` passes
     /// first, or at once if the file could not be opened again for the flusher, or no thread could be
-    /// started, so that the kernel has it. Syncs nothing.
+    /// started: the kernel then keeps its pages. Syncs nothing.
     pub fn settle(&self, timeout: Duration) -> bool {
         match self.handle() {
             Some(handle) => handle.settle(self.fd(), timeout),

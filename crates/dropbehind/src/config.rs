@@ -50,7 +50,7 @@ fn loaded() -> Arc<Loaded> {
         return loaded;
     }
     let found = Disks::find(None);
-    // Perhaps only for now: for want of a descriptor.
+    // The next open may find it readable: this process may have run out of descriptors.
     let is_unreadable = matches!(found, Err(FileError::Unreadable(..)));
     let read = match found {
         Ok(disks) => Loaded {

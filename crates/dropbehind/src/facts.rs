@@ -14,7 +14,7 @@ use dropbehind_policy::{Mode, StreamConfig, Writeback};
 use crate::config::{self, DiskSettings};
 use crate::settings::FileSettings;
 
-/// Why a mode has no effect where no thread is to be had.
+/// Why a mode has no effect if no thread could be started.
 pub(crate) const UNATTENDED: &str = "no flusher could be started for it";
 /// As good as no limit, and no sum overflows with it.
 const UNLIMITED_BYTES: u64 = 1 << 40;

@@ -33,9 +33,9 @@ struct Shared {
     mode: AtomicU8,
     /// The position of the next `read` or `write`, as far as it was moved through us.
     position: AtomicU64,
-    /// Whoever else has the descriptor may move the position.
+    /// Others may have the descriptor, and move the position.
     lent: AtomicBool,
-    /// How often the process had forked: children have it, too.
+    /// The fork count at the open: children made since then have the descriptor, too.
     forks: u32,
     /// Whether the mode has any effect on this kind of file; beside the other fields that
     /// each call reads.
@@ -47,7 +47,7 @@ struct Shared {
     handle_after_fork: ArcSwapOption<OwnFile>,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
-    /// Bytes read and written in a mode that drops, while no flusher was to be had.
+    /// Bytes read and written in a mode that drops while no flusher could be started.
     unattended: AtomicU64,
     /// One bit for each operation that uses `RWF_DONTCACHE`.
     native: AtomicU8,
@@ -100,7 +100,7 @@ impl File {
         self.file()
     }
 
-    /// A file that nobody else has, unless it is `lent`. Gives it back if this fails.
+    /// `lent` says that others may have the descriptor. Gives the file back if it fails.
     pub(crate) fn with_settings(
         file: fs::File,
         settings: FileSettings,
@@ -229,8 +229,8 @@ impl File {
         Ok(position)
     }
 
-    /// The position of the next `read` or `write`. Others may have moved it only if they have the
-    /// descriptor, so the kernel, which takes 0.15 us, is not asked otherwise.
+    /// The position of the next `read` or `write`. Asks the kernel, which takes 0.15 us, only if others
+    /// may have the descriptor and have moved it.
     fn position(&self) -> u64 {
         let shared = &self.shared;
         let is_ours =
@@ -249,7 +249,7 @@ impl File {
         }
     }
 
-    /// Reads and writes go on without a flusher, and nobody drops what they bring in.
+    /// Counts a read or write without a flusher: nobody drops what it brought in.
     fn was_unattended(&self, result: &io::Result<usize>) {
         if self.shared.applies
             && let Ok(count) = result
@@ -259,8 +259,7 @@ impl File {
         }
     }
 
-    /// These, in whole pages. Some of them may have been cached before, or not have been dropped by
-    /// a later flusher.
+    /// The bytes of such reads and writes, in whole pages. Some may have been cached before.
     fn unattended_bytes(&self) -> u64 {
         let bytes = self.shared.unattended.load(Ordering::Relaxed);
         bytes.next_multiple_of(dropbehind_linux::page_size())
@@ -284,10 +283,10 @@ impl File {
 
     /// Waits until everything this file brought into the cache is clean and dropped. Returns
     /// false if `timeout` passes first, or at once if the file could not be opened again for the
-    /// flusher, or no thread could be started, so that the kernel has it. Syncs nothing.
+    /// flusher, or no thread could be started: the kernel then keeps its pages. Syncs nothing.
     ///
-    /// What has to stay does not count: `left_bytes` of [`File::stats`], such as all of a file whose
-    /// writeback failed.
+    /// It does not wait for pages that have to stay, such as all of a file whose writeback failed.
+    /// `left_bytes` of [`File::stats`] counts those.
     ///
     /// # Errors
     /// None today.

@@ -211,8 +211,9 @@ impl DiskThread {
     /// Notes that writeback of an own file failed: pages that look clean from now on are not on
     /// the disk.
     ///
-    /// All of this process's files of that inode know it then, also those opened later. A question of
-    /// theirs would find the inode's flags clear, and then take the error from files opened later.
+    /// The record covers all of this process's files of that inode, including those opened later. If one
+    /// of them asked the kernel, it would find the inode's flags clear, and take the error from files
+    /// opened later.
     fn failed_to_write(&self, entry: &Entry) {
         if let Source::Own(_) = &entry.source {
             if let Ok(file) = entry.description.open() {

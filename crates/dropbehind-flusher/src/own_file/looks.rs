@@ -15,7 +15,7 @@ use crate::{lock, residency};
 /// What a reader has seen cached counts for a write within this time, in nanoseconds.
 const LOOK_AGE_NS: u64 = 1_000_000_000;
 const WRITER_LOOKED: u64 = u64::MAX;
-/// A writer that makes its file longer looks so often whether others have made it longer still. That
+/// A writer that extends its file checks this often whether others have extended it further. The check
 /// takes 0.2 us.
 const EXTENDS_BYTES: u64 = 64 << 10;
 
@@ -77,7 +77,7 @@ impl OwnFile {
     pub fn will_write(&self, fd: BorrowedFd<'_>, range: ByteRange, mode: Mode) -> CachedBefore {
         let mut found = CachedBefore::default();
         let mut end = self.furthest.fetch_max(range.end, Ordering::Relaxed);
-        // Others may have made it longer since.
+        // Others may have extended it since.
         let looks = range.start / EXTENDS_BYTES != range.end / EXTENDS_BYTES || range.start > end;
         if looks
             && range.start >= end
@@ -115,9 +115,10 @@ impl OwnFile {
         *self.looks.get_or_init(|| cachestat_sees(fd))
     }
 
-    /// The page in which a file of `size_bytes` ends, if it is not cached and the file is about to be
-    /// extended from `start` on, or to there, or has been longer. The kernel then reads that page, and
-    /// zeroes it behind that end (`iomap_zero_range`, fs/iomap/buffered-io.c).
+    /// The page in which a file of `size_bytes` ends, if it is not cached and the next write begins in a
+    /// later page, at `start`. The kernel then reads that page, and zeroes it behind the end
+    /// (`iomap_zero_range`, fs/iomap/buffered-io.c). It also does so if the size is set, to more or to
+    /// less: then `start` is `u64::MAX`, and `size_bytes` the smaller of the two sizes.
     pub(super) fn will_zero(
         &self,
         fd: BorrowedFd<'_>,
@@ -175,8 +176,8 @@ impl OwnFile {
         due
     }
 
-    /// A write that was announced wrote nothing of `rest`. What it has brought into the cache there is
-    /// dropped: a file system may add pages first, and then find no room for the data.
+    /// An announced write ended before `rest`. Reports what it brought into the cache there: a file system
+    /// may add pages first, and then find no room for the data.
     pub fn fell_short(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,

@@ -20,8 +20,9 @@ const PIECES: u32 = 64;
 /// this many looks that found none of them clean. The kernel writes what is 30 s old; this is
 /// four times that.
 const LOOKS: u32 = 120;
-/// The same after this many looks if we requested all of it each time, and none went on its way. ext4
-/// leaves pages marked dirty after a truncation has taken their blocks, and nothing ever writes those.
+/// They are given up after this many looks in a row that found none of them under writeback, although we
+/// had requested it. ext4 leaves pages marked dirty after a truncation has taken their blocks, and nothing
+/// ever writes those.
 const LOOKS_IN_VAIN: u32 = 3;
 
 /// The lazily written ranges of one stream.
@@ -35,9 +36,9 @@ pub(super) struct Lazy {
     pieces: u32,
     /// Looks at all ranges since one found something clean.
     looks: u32,
-    /// Those of them at the end of which nothing was on its way, though we had requested it.
+    /// The last looks in a row that found nothing under writeback, although we had requested it.
     looks_in_vain: u32,
-    /// That is so in this look as yet.
+    /// The current look is one of those, so far.
     in_vain: bool,
     next_count_ns: u64,
 }
@@ -171,7 +172,7 @@ impl Lazy {
         self.piece_bytes = (self.piece_bytes * 2).min(PIECE_MAX_BYTES);
     }
 
-    /// Some of the piece is not clean, though we had requested it `in_vain` if none of it is on its way.
+    /// Some of the piece is not clean. `in_vain`: we had requested it, and none of it is under writeback.
     pub(super) fn counted_dirty(&mut self, in_vain: bool) {
         self.in_vain &= in_vain;
         self.piece_bytes = (self.piece_bytes / 2).max(PIECE_MIN_BYTES);
