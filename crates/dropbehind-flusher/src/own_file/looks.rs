@@ -80,6 +80,7 @@ impl OwnFile {
         // Others may have extended it since.
         let looks = range.start / EXTENDS_BYTES != range.end / EXTENDS_BYTES || range.start > end;
         if looks
+            && mode.drops()
             && range.start >= end
             && let Ok(size_bytes) = dropbehind_linux::size_bytes(fd)
         {
