@@ -21,7 +21,6 @@ use dropbehind_policy::{ByteRange, Mode, Stats, StreamConfig};
 use dropbehind_slot::{Due, Pause, Run, Slot, TURN};
 
 use crate::disk_handle::{DiskHandle, Message};
-use crate::failed_files::remember_failure;
 use crate::flusher::Flusher;
 use crate::trace::Label;
 use crate::{lock, residency};
@@ -463,12 +462,8 @@ impl OwnFile {
         self.registration.load(Ordering::SeqCst) == REFUSED
     }
 
-    /// Tells the flusher that the program's fsync returned. After a failed one, nothing of
-    /// the file is dropped.
-    pub fn synced(self: &Arc<Self>, fd: BorrowedFd<'_>, failed: bool) {
-        if failed {
-            remember_failure(fd);
-        }
+    /// Tells the flusher that the program's fsync returned.
+    pub fn synced(self: &Arc<Self>, fd: BorrowedFd<'_>) {
         if self.await_registration(fd) {
             self.disk.post(Message::Synced(self.number));
         }

@@ -156,9 +156,7 @@ impl<F: AsFd> Attached<F> {
     /// # Errors
     /// As said.
     pub fn synced(&self, result: io::Result<()>) -> io::Result<()> {
-        if let Some(handle) = self.handle() {
-            handle.synced(self.fd(), result.is_err());
-        }
+        operations::synced(self.fd(), self.handle(), &result);
         result
     }
 

@@ -17,11 +17,12 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use dropbehind_policy::Mode;
 
+use crate::control::operations;
 use crate::facts::{Facts, UNATTENDED};
 use crate::settings::FileSettings;
 use dropbehind_flusher::Stats;
+use dropbehind_flusher::lock;
 use dropbehind_flusher::own_file::OwnFile;
-use dropbehind_flusher::{lock, remember_failure};
 use native::native_operations;
 
 /// State shared by the clones of a file, which have one open file description and position.
@@ -190,16 +191,7 @@ impl File {
     }
 
     fn after_sync(&self, result: io::Result<()>) -> io::Result<()> {
-        // `EBADF` and `EINVAL` mean that nothing was synced.
-        let failed = result
-            .as_ref()
-            .is_err_and(|error| !matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL)));
-        let fd = self.file().as_fd();
-        match self.line() {
-            Some(handle) => handle.synced(fd, failed),
-            None if failed => remember_failure(fd),
-            None => {}
-        }
+        operations::synced(self.file().as_fd(), self.line().as_deref(), &result);
         result
     }
 

@@ -89,13 +89,18 @@ impl DiskThread {
             return;
         };
         let is_observed = matches!(entry.source, Source::Observed(_));
+        let stream = self.disk.stream(StreamId(number.into()));
+        let is_lazy = stream.is_some_and(|stream| stream.is_counting_lazy());
         let counted = match entry.description.open() {
             // Its writeback cannot have been started either: it is tried again, and then again
             // later and later.
-            Err(_) => Some(Counted {
-                dirty_bytes: range.len(),
-                ..Counted::default()
-            }),
+            Err(_) => {
+                let dirty = Counted {
+                    dirty_bytes: range.len(),
+                    ..Counted::default()
+                };
+                Some(if is_lazy { in_doubt(dirty) } else { dirty })
+            }
             Ok(file) => match count_entry(entry, file.as_fd(), range) {
                 Ok(counted) => {
                     self.count_failures = 0;
@@ -153,10 +158,12 @@ impl DiskThread {
         range: ByteRange,
         counted: Counted,
     ) -> Counted {
-        let stream = self.disk.stream(StreamId(number.into()));
-        let is_requested = stream.is_some_and(|stream| !stream.is_counting_lazy());
-        if has_cachestat() || !is_requested {
+        if has_cachestat() {
             return counted;
+        }
+        let stream = self.disk.stream(StreamId(number.into()));
+        if stream.is_none_or(|stream| stream.is_counting_lazy()) {
+            return in_doubt(counted);
         }
         if counted.dirty_bytes == 0 {
             self.unmoved.remove(&number);
@@ -480,6 +487,17 @@ impl DiskThread {
                 observed.finish(&entry.description);
             }
         }
+    }
+}
+
+/// Some of what is dirty may be under writeback, where nobody can tell: one byte counts as such, or the
+/// policy would soon take all of it for what the kernel never writes.
+fn in_doubt(counted: Counted) -> Counted {
+    let doubted_bytes = counted.dirty_bytes.min(1);
+    Counted {
+        dirty_bytes: counted.dirty_bytes - doubted_bytes,
+        writeback_bytes: counted.writeback_bytes + doubted_bytes,
+        ..counted
     }
 }
 

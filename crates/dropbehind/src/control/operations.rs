@@ -118,6 +118,19 @@ pub(crate) fn drop_behind(
     Ok(outcome)
 }
 
+/// The program's fsync returned this. After a failed one, nothing of the file is dropped.
+pub(crate) fn synced(fd: BorrowedFd<'_>, handle: Option<&Arc<OwnFile>>, result: &io::Result<()>) {
+    // `EBADF` and `EINVAL` mean that nothing was synced.
+    let is_failure =
+        |error: &io::Error| !matches!(error.raw_os_error(), Some(libc::EBADF | libc::EINVAL));
+    if result.as_ref().is_err_and(is_failure) {
+        remember_failure(fd);
+    }
+    if let Some(handle) = handle {
+        handle.synced(fd);
+    }
+}
+
 /// Fails if writeback of the file failed, since the cache may have the only copy then. `at` was
 /// counted as clean before. Once it has failed, nobody asks again: that would take the error from
 /// files opened later, and find none in the end.

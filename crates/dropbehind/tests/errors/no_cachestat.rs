@@ -1,13 +1,18 @@
 //! Failing writeback where cachestat is missing: each error is reported by the calls that
 //! would have reported it without us, also to other programs.
 
+use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
-use dropbehind::Mode;
-use dropbehind_testbed::{CallFilter, FailNth, Fs, need};
+use dropbehind::{File, Mode};
+use dropbehind_testbed::{
+    CallFilter, FailNth, Fs, Need, SlowDisk, SlowDiskOptions, need, residency,
+};
 
 use crate::bad_spot::BadSpot;
-use crate::common::{self, FILE_VARIABLE};
+use crate::common::{self, FILE_VARIABLE, PATIENCE};
 use crate::twins::{Log, Side};
 
 /// Runs under a filter that leaves it no cachestat.
@@ -64,4 +69,34 @@ fn writeback_errors_are_told_where_cachestat_is_missing() {
             "without us {plain:?}, with us: {said}"
         );
     }
+}
+
+/// Nobody can tell then what is under writeback from what the kernel never writes.
+#[test]
+fn what_a_slow_disk_writes_is_waited_for_where_cachestat_is_missing() {
+    need!(all SlowDisk::needs());
+    need!(Need::Cachestat);
+    let disk = SlowDisk::new(SlowDiskOptions::default()).unwrap();
+    let mounted = disk.mount(Fs::Ext4).unwrap();
+    let path = mounted.file("data");
+    fs::write(&path, b"").unwrap();
+    fs::File::open(&path).unwrap().sync_all().unwrap();
+    disk.set_latency(Duration::from_secs(10)).unwrap();
+    let mut command = common::part("no_cachestat::settles_without_cachestat");
+    command.env(FILE_VARIABLE, &path);
+    let calls = [CallFilter::new("cachestat").unwrap()];
+    let outcome = FailNth::every(calls, libc::ENOSYS).run(command).unwrap();
+    disk.set_latency(Duration::ZERO).unwrap();
+    assert!(outcome.status.success(), "{outcome:?}");
+    assert_eq!(residency::cached(&path).unwrap().cached_pages, 0);
+}
+
+#[test]
+#[ignore = "a part of another test"]
+fn settles_without_cachestat() {
+    let path = std::env::var_os(FILE_VARIABLE).unwrap();
+    let file = File::options().write(true).open(path).unwrap();
+    file.write_all_at(&[7; 1 << 20], 0).unwrap();
+    assert!(file.settle(PATIENCE).unwrap());
+    assert_eq!(file.stats().left_bytes, 0, "{:?}", file.stats());
 }
