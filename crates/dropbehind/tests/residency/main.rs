@@ -12,6 +12,7 @@ mod ends;
 mod modes;
 mod others;
 mod reads;
+mod sizes;
 mod strides;
 mod threads;
 mod writes;
