@@ -236,6 +236,10 @@ impl Flusher {
             size_bytes,
             block_device,
             only_written: options.only_written,
+            written_from: match block_device {
+                true => u64::MAX,
+                false => options.opened_size_bytes,
+            },
             // If a reader has doubled its readahead (`POSIX_FADV_SEQUENTIAL`), two windows
             // are four times the disk's.
             lag_bytes: (4 * disk.read_ahead().call_bytes).clamp(LAG_MIN_BYTES, LAG_MAX_BYTES),

@@ -73,6 +73,9 @@ pub struct ObservedStreamConfig {
     pub block_device: bool,
     /// Nobody has opened it for reading so far.
     pub only_written: bool,
+    /// The file's size in bytes when it was opened: the pages after it had nothing to be read, so
+    /// what the trace names there was written. `u64::MAX` if that is not known.
+    pub written_from: u64,
     /// How far a reader may be behind the end of its readahead, in bytes.
     pub lag_bytes: u64,
     /// The size of a page in bytes.
@@ -205,7 +208,10 @@ impl ObservedStream {
                 size_bytes: config.size_bytes,
                 ..ObservedCounts::default()
             },
-            config,
+            config: ObservedStreamConfig {
+                written_from: round_up(config.written_from, config.page_bytes),
+                ..config
+            },
             counted_dirty: RangeSet::new(),
             keeps_all: false,
             was_read: false,
@@ -240,18 +246,18 @@ impl ObservedStream {
 
     /// What is known in the end, when the file is not looked at any more.
     pub fn final_counts(&self) -> ObservedCounts {
-        let mut counts = self.counts;
-        if let Provenance::Traced(traced) = &self.provenance {
-            counts.early_bytes = traced.early_bytes;
-            match self.is_only_written() {
-                true => counts.written_bytes += traced.uncounted.bytes(),
-                false => {
-                    counts.read_bytes += traced.uncounted.bytes();
-                    counts.reread_bytes += traced.back.bytes();
-                }
-            }
+        let Provenance::Traced(traced) = &self.provenance else {
+            return self.counts;
+        };
+        let early_bytes = traced.early_bytes;
+        let mut ended = self.clone();
+        for half in self.was_there_and_new() {
+            ended.count_clean(half);
         }
-        counts
+        ObservedCounts {
+            early_bytes,
+            ..ended.counts
+        }
     }
 
     /// How many separate ranges of pages wait to be looked at, or to be counted.

@@ -197,3 +197,37 @@ fn the_summary_tells_what_was_dropped_and_kept() {
         Ok(())
     });
 }
+
+/// Some are deleted at once.
+const SYNCED: &str = r#"
+import os
+block = bytes(2 << 20)
+for number in range(32):
+    with open(f"synced{number}", "wb", buffering=0) as file:
+        file.write(block)
+        os.fsync(file.fileno())
+    if number % 2: os.unlink(f"synced{number}")
+"#;
+
+#[test]
+fn what_the_program_has_synced_itself_is_told_as_written() {
+    need!(Need::Trace);
+    for filesystem in [Fs::Ext4, Fs::Xfs, Fs::Btrfs] {
+        need!(all Bed::needs(filesystem, &["python3"]));
+        let bed = Bed::on(filesystem);
+        std::fs::write(bed.file("synced.py"), SYNCED).unwrap();
+        let script = "exec $RUN python3 ../synced.py";
+        // Where reads stay, what counts as read would stay as well.
+        let options = "-v --only 'observed/*' --no-reads";
+        let (left, figures) = Figures::told(&bed, options, "observed", script);
+        assert_eq!(left.code, Some(0), "{left:?}");
+        assert_eq!(figures.bytes("bytes_written"), 64 * MIB, "{figures:?}");
+        assert_eq!(figures.bytes("bytes_read"), 0, "{figures:?}");
+        let cached = bed.cached("observed");
+        assert!(
+            cached.iter().all(|(_, pages)| *pages == 0),
+            "{cached:?} {figures:?}"
+        );
+        figures.add_up();
+    }
+}

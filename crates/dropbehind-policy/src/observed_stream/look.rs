@@ -353,7 +353,11 @@ impl ObservedStream {
         } else {
             self.fronts.passed(now_ns)
         };
-        let drops = self.drops_what_appears();
+        let halves = self.was_there_and_new();
+        let passed = passed
+            .iter()
+            .flat_map(|range| halves.map(|half| range.intersection(half)))
+            .filter(|range| !range.is_empty());
         let traced = self.provenance.traced().is_some();
         for range in passed {
             for part in look.idle_parts(id, range) {
@@ -363,23 +367,20 @@ impl ObservedStream {
                     self.found_written(look, part, counted.unwritten_bytes());
                     continue;
                 }
+                let drops =
+                    self.drops_what_appears() || self.config.mode.drops() && self.is_new(part);
                 match (traced, drops) {
                     (true, true) => look.disk.passed(now_ns, id, part),
                     (true, false) => look.disk.kept(now_ns, id, part),
                     (false, true) => look.disk.read(now_ns, id, part),
                     (false, false) => {}
                 }
-                let back_bytes = self.take_back(part);
-                let bytes = match traced {
-                    true => self.take_uncounted(part),
-                    false => counted.cached_bytes,
-                };
-                match self.is_only_written() {
-                    true => self.counts.written_bytes += bytes,
-                    false => {
-                        self.counts.read_bytes += bytes;
-                        self.counts.reread_bytes += back_bytes.min(bytes);
+                match traced {
+                    true => self.count_clean(part),
+                    false if self.is_only_written() => {
+                        self.counts.written_bytes += counted.cached_bytes;
                     }
+                    false => self.counts.read_bytes += counted.cached_bytes,
                 }
             }
             // The rest of it is under way.
@@ -388,6 +389,39 @@ impl ObservedStream {
             }
             self.take_back(range);
             self.counts.written_bytes += self.take_uncounted(range);
+        }
+    }
+
+    /// The parts of the file that were there when it was opened, and that were not.
+    pub(super) fn was_there_and_new(&self) -> [ByteRange; 2] {
+        let written_from = self.config.written_from;
+        [
+            ByteRange::new(0, written_from),
+            ByteRange::new(written_from, u64::MAX),
+        ]
+    }
+
+    /// Returns whether `range`, which lies in one of these parts, entered the cache by a write:
+    /// there was nothing to read, and nothing of it was dropped since.
+    fn is_new(&self, range: ByteRange) -> bool {
+        let Provenance::Traced(traced) = &self.provenance else {
+            return false;
+        };
+        range.start >= self.config.written_from && traced.back.overlaps_of(range).next().is_none()
+    }
+
+    /// Counts what the trace has named in this range, which is clean and lies in one of these
+    /// parts.
+    pub(super) fn count_clean(&mut self, range: ByteRange) {
+        let only_written = self.is_only_written() || self.is_new(range);
+        let back_bytes = self.take_back(range);
+        let bytes = self.take_uncounted(range);
+        match only_written {
+            true => self.counts.written_bytes += bytes,
+            false => {
+                self.counts.read_bytes += bytes;
+                self.counts.reread_bytes += back_bytes.min(bytes);
+            }
         }
     }
 }

@@ -22,6 +22,7 @@ fn observed(mode: Mode, provenance: ProvenanceKind, size_bytes: u64) -> Observed
         size_bytes,
         block_device: false,
         only_written: false,
+        written_from: u64::MAX,
         lag_bytes: 16 * MIB,
         page_bytes: PAGE,
     })

@@ -99,6 +99,7 @@ impl World {
                 size_bytes: self.files[file].size_pages as u64 * PAGE,
                 block_device: false,
                 only_written: false,
+                written_from: self.files[file].size_pages as u64 * PAGE,
                 lag_bytes: self.plan.lag_bytes,
                 page_bytes: PAGE,
             }),
