@@ -36,6 +36,8 @@ pub(crate) enum Message {
     Traced(u32),
     /// Another process has read an observed file.
     WasRead(u32),
+    /// An observed process has written to an observed file.
+    WasWritten(u32),
     /// Which parts of a range did this file bring in?
     Brought(u32, ByteRange, mpsc::Sender<Vec<ByteRange>>),
     /// Write and drop everything; the thread then drops the sender.

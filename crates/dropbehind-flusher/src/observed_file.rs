@@ -53,8 +53,8 @@ pub struct ObserveOptions {
     pub reads: bool,
     /// The file's size in bytes when the observed programs opened it.
     pub opened_size_bytes: u64,
-    /// Nobody has opened it for reading. What appears in it then counts as written until
-    /// [`Observed::was_read`].
+    /// Nobody has opened it for reading, or it was written and nobody is known to have read it.
+    /// What appears in it then counts as written until [`Observed::was_read`].
     pub only_written: bool,
     /// How to know whose a page is.
     pub provenance: Provenance,
@@ -395,6 +395,11 @@ impl Observed {
     /// do clean pages that appear from now on.
     pub fn was_read(&self) {
         self.disk.post(Message::WasRead(self.number));
+    }
+
+    /// An observed process has written to the file.
+    pub fn was_written(&self) {
+        self.disk.post(Message::WasWritten(self.number));
     }
 
     /// The file's current state.

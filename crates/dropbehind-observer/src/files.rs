@@ -535,7 +535,14 @@ impl Files {
     }
 
     /// Handles the first write to a file, or the first read, since that event was asked for.
-    pub(crate) fn used(&mut self, file: BorrowedFd<'_>, id: FileId, wrote: bool, read: bool) {
+    pub(crate) fn used(
+        &mut self,
+        file: BorrowedFd<'_>,
+        id: FileId,
+        process: i32,
+        wrote: bool,
+        read: bool,
+    ) {
         let told = match (wrote, read) {
             (true, true) => EventMask::MODIFY | EventMask::ACCESS,
             (true, false) => EventMask::MODIFY,
@@ -548,11 +555,15 @@ impl Files {
         let Some(number) = self.known(id) else {
             return;
         };
+        let wrote_ours = wrote && self.is_ours(number, process) == Some(true);
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
         if read {
             open.was_read();
+        }
+        if wrote_ours {
+            open.was_written();
         }
         if wrote {
             // A write to cached pages brings nothing in, so the trace does not show it.

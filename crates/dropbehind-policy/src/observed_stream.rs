@@ -71,7 +71,7 @@ pub struct ObservedStreamConfig {
     pub size_bytes: u64,
     /// A block device, whose size doesn't change when it is written.
     pub block_device: bool,
-    /// Nobody has opened it for reading so far.
+    /// Nobody has opened it for reading so far, or nobody has read it and it was written.
     pub only_written: bool,
     /// The file's size in bytes when it was opened: the pages after it had nothing to be read, so
     /// what the trace names there was written. `u64::MAX` if that is not known.
@@ -319,6 +319,11 @@ impl ObservedStream {
     /// Another process has read the file.
     pub fn was_read(&mut self) {
         self.was_read = true;
+    }
+
+    /// An observed process has written to the file.
+    pub fn was_written(&mut self) {
+        self.config.only_written = true;
     }
 
     /// The trace names these pages as having entered the cache, in this order. The next look

@@ -52,6 +52,9 @@ impl DiskThread {
                 Message::WasRead(number) => {
                     self.with_observed(number, |observed| observed.stream.was_read());
                 }
+                Message::WasWritten(number) => {
+                    self.with_observed(number, |observed| observed.stream.was_written());
+                }
                 Message::Brought(number, range, answer) => {
                     self.drain(number);
                     // The asking thread may have given up waiting.

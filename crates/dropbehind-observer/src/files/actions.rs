@@ -101,10 +101,8 @@ impl Files {
             reads: settings.reads,
             opened_size_bytes: open.opened_size_bytes,
             // Reported opens say what for. Others may have been for reading.
-            only_written: self.fanotify.is_none()
-                && open.written
-                && !open.read
-                && !open.close_unseen,
+            only_written: !open.read
+                && (open.modified || self.fanotify.is_none() && open.written && !open.close_unseen),
             provenance,
             writeback_sign: open.writeback_sign.clone(),
             key: number.0,

@@ -99,6 +99,8 @@ pub(super) struct OpenFile {
     pub(super) round: u64,
     /// A process that could write has closed it, or has opened it where the server reports opens.
     pub(super) written: bool,
+    /// An observed process has written to it since then.
+    pub(super) modified: bool,
     /// A process has read it, or may have: clean pages then count as read.
     pub(super) read: bool,
     /// No event will report its close.
@@ -165,6 +167,7 @@ impl OpenFile {
             named: RangeSet::new(),
             round: 0,
             written: false,
+            modified: false,
             read: false,
             close_unseen: false,
             early_bytes: 0,
@@ -221,6 +224,14 @@ impl OpenFile {
         self.read = true;
         if let Some(observed) = &self.observed {
             observed.was_read();
+        }
+    }
+
+    /// Records that an observed process has written to it.
+    pub(super) fn was_written(&mut self) {
+        self.modified = true;
+        if let Some(observed) = &self.observed {
+            observed.was_written();
         }
     }
 

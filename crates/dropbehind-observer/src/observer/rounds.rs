@@ -377,7 +377,7 @@ impl Rounds {
         }
         let FileStat { id, size_bytes, .. } = info;
         if wrote || read {
-            self.files.used(file.as_fd(), id, wrote, read);
+            self.files.used(file.as_fd(), id, process, wrote, read);
         }
         let file = if opened {
             self.files.opened(file, info, process);
