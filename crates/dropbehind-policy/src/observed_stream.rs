@@ -494,10 +494,10 @@ impl ObservedStream {
 
     /// Nobody reads the file, so its clean pages were written. To find them dirty, one would
     /// have to look before the program writes them back, or a request for pages beside them
-    /// does.
+    /// does. fanotify(7) reports no use of devices, so there they may have been read.
     fn is_only_written(&self) -> bool {
-        let is_written = self.config.only_written || self.counts.written_bytes > 0;
-        is_written && !self.was_read
+        let was_written = self.counts.written_bytes > 0 && !self.config.block_device;
+        (self.config.only_written || was_written) && !self.was_read
     }
 
     fn all(&self) -> ByteRange {

@@ -1,12 +1,15 @@
 //! Holes, several disks, and disks without a file system.
 
 use crate::bed::Bed;
+use crate::figures::Figures;
 use crate::shell::{RUN, bash};
 use crate::user::User;
 use dropbehind_testbed::residency::cached;
 use dropbehind_testbed::{Fs, Need, need};
 use std::path::Path;
 use std::process::Command;
+
+const MIB: u64 = 1 << 20;
 
 /// Data and holes of a file, as the file system tells them, and how many MiB of
 /// blocks; some are for the list of the others.
@@ -141,6 +144,26 @@ fn a_raw_device() {
     }
     let compared = bed.runs("", ".", &format!("cmp {name} input/data"));
     assert_eq!(compared.code, Some(0), "{compared:?}");
+}
+
+#[test]
+fn what_is_read_of_a_raw_device_after_a_write_counts_as_read() {
+    need!(all Bed::needs(Fs::Ext4, &["dd", "losetup"]));
+    need!(Need::Loop, Need::Trace);
+    let bed = Bed::on(Fs::Ext4);
+    let device = Device::new(&bed, "image");
+    let name = &device.0;
+    let script = format!(
+        "$RUN sh -c 'dd if=/dev/zero of={name} bs=1M count=32 status=none; \
+         dd if={name} of=/dev/null bs=1M skip=32 count=32 status=none'"
+    );
+    let (left, figures) = Figures::told(&bed, "-v", "observed", &script);
+    assert_eq!(left.code, Some(0), "{left:?}");
+    // What is clean before it is looked at counts as read, and so does the kernel's readahead.
+    let written_bytes = figures.bytes("bytes_written");
+    let read_bytes = figures.bytes("bytes_read");
+    assert!((MIB..40 * MIB).contains(&written_bytes), "{figures:?}");
+    assert!(read_bytes >= 28 * MIB, "{figures:?}");
 }
 
 /// What makes disks of virtual machines and file systems writes to devices in ways of its own.
