@@ -40,7 +40,6 @@ use crate::file_path::path_of;
 use crate::inodes::Inodes;
 use crate::observer::own_process;
 use crate::opens::{Before, Opened};
-use crate::overlay::Overlays;
 use crate::owners::Owners;
 use crate::programs::Programs;
 use crate::rules::Rules;
@@ -118,7 +117,6 @@ pub(crate) struct Files {
     round: u64,
     kept: Kept,
     mounts: MountTable,
-    overlays: Overlays,
     /// The numbers of mounts that can be unmounted while nobody holds a file there.
     unmountable: HashSet<u64>,
     /// By the kernel's number for their device.
@@ -195,7 +193,6 @@ impl Files {
             round: 0,
             kept: Kept::default(),
             mounts: parts.mounts,
-            overlays: Overlays::default(),
             unmountable: HashSet::new(),
             filesystems: HashMap::new(),
             opens_wait: false,

@@ -4,12 +4,11 @@
 //! file system; the overlay's own inode has none, and neither cachestat nor
 //! sync_file_range sees anything there.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use dropbehind_linux::{FileKind, FileStat, FsKind, Mount, file_stat, filesystem, open_named};
+use dropbehind_linux::{FileKind, FileStat, Mount, file_stat, open_named};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 use crate::source::{Places, is_local};
@@ -103,34 +102,6 @@ fn name_in(start: &Path, layer: &Path, inside: &Path) -> io::Result<OwnedFd> {
     let flags = path | OFlags::NOFOLLOW;
     let beneath = beneath | ResolveFlags::NO_SYMLINKS;
     Ok(openat2(layer, inside, flags, Mode::empty(), beneath)?)
-}
-
-/// So many mounts are remembered.
-const MOUNTS: usize = 1024;
-
-/// Which mounts are of overlayfs, by numbers that are not reused.
-#[derive(Debug, Default)]
-pub(crate) struct Overlays(HashMap<u64, bool>);
-
-impl Overlays {
-    /// Returns whether this is a file of overlayfs.
-    pub(crate) fn have(&mut self, info: &FileStat, file: BorrowedFd<'_>) -> bool {
-        let mount = info.mount.filter(|_| info.kind == FileKind::Regular);
-        if let Some(known) = mount.and_then(|mount| self.0.get(&mount)) {
-            return *known;
-        }
-        let Ok(filesystem) = filesystem(file) else {
-            return false;
-        };
-        let is_overlay = filesystem == FsKind::Overlay;
-        if let Some(mount) = mount {
-            if self.0.len() >= MOUNTS {
-                self.0.clear();
-            }
-            self.0.insert(mount, is_overlay);
-        }
-        is_overlay
-    }
 }
 
 #[cfg(test)]

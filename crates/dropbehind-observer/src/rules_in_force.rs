@@ -5,11 +5,14 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use dropbehind_linux::{FileKind, FileStat, disk_of, filesystem_tag};
+use dropbehind_linux::{FileKind, FileStat, FsKind, disk_of, filesystem, filesystem_tag};
 use dropbehind_policy::Mode;
 
 use crate::names::Names;
 use crate::rules::{Candidate, Rules, Settings};
+
+/// The name of a disk, empty if there is none, and whether overlayfs is above it.
+type Carrier = (Arc<str>, bool);
 
 /// The rules in force.
 #[derive(Debug)]
@@ -18,7 +21,7 @@ pub(crate) struct RulesInForce {
     /// The names of programs, which rules ask for.
     pub(crate) names: Names,
     /// By device number, each with the last [file system](filesystem_tag) that has it: sysfs is slow.
-    disk_names: HashMap<u64, (u64, Arc<str>)>,
+    carriers: HashMap<u64, (u64, Carrier)>,
     /// Nobody tells what is used again. Modes that keep that do as the [rules
     /// say](Rules::unless_uses_are_known).
     pub(crate) uses_are_unknown: bool,
@@ -29,7 +32,7 @@ impl RulesInForce {
         RulesInForce {
             rules,
             names: Names::default(),
-            disk_names: HashMap::new(),
+            carriers: HashMap::new(),
             uses_are_unknown: false,
         }
     }
@@ -62,19 +65,21 @@ impl RulesInForce {
         (!settings.mode.is_buffered()).then_some(settings)
     }
 
-    /// The name of the disk that carries a file; empty if there is none.
-    pub(crate) fn disk_name(&mut self, info: &FileStat, file: BorrowedFd<'_>) -> Arc<str> {
+    /// What carries a file.
+    pub(crate) fn carrier(&mut self, info: &FileStat, file: BorrowedFd<'_>) -> Carrier {
         let device = match info.kind {
             FileKind::Block => info.special_device,
             _ => info.id.device,
         };
         let tag = filesystem_tag(file, device);
-        match self.disk_names.get(&device) {
-            Some((known, name)) if *known == tag => Arc::clone(name),
+        match self.carriers.get(&device) {
+            Some((known, carrier)) if *known == tag => carrier.clone(),
             _ => {
-                let name = disk_of(file).map_or_else(|_| "".into(), |disk| disk.name.into());
-                self.disk_names.insert(device, (tag, Arc::clone(&name)));
-                name
+                let disk = disk_of(file).map_or_else(|_| "".into(), |disk| disk.name.into());
+                let is_overlay = filesystem(file).is_ok_and(|kind| kind == FsKind::Overlay);
+                let carrier = (disk, is_overlay);
+                self.carriers.insert(device, (tag, carrier.clone()));
+                carrier
             }
         }
     }

@@ -101,12 +101,11 @@ impl Files {
         process: i32,
         before: Option<CacheMap>,
     ) -> Option<FileNumber> {
-        let is_overlay = self.overlays.have(info, file.as_fd());
+        let (disk, is_overlay) = self.rules.carrier(info, file.as_fd());
         let path = match self.rules.rules.ask_for_paths() || is_overlay {
             true => path_of(file.as_fd()),
             false => PathBuf::new(),
         };
-        let disk = self.rules.disk_name(info, file.as_fd());
         let size = || size_of(info);
         let Some(settings) = self.rules.settings_for(&path, process, &disk, size) else {
             self.decline(process, file.as_fd());
@@ -176,7 +175,7 @@ impl Files {
         let Ok(info) = file_stat(file.as_fd()) else {
             return;
         };
-        let disk = self.rules.disk_name(&info, file.as_fd());
+        let (disk, _) = self.rules.carrier(&info, file.as_fd());
         let size = || size_of(&info);
         let Some(settings) = self.rules.settings_for(&path, process, &disk, size) else {
             return;
@@ -223,7 +222,7 @@ impl Files {
         let number = FileNumber(self.last_number);
         let inode = self.inodes.inode_with(&pages_info, file.as_fd())?;
         self.inodes.opened(pages_info.id, file.as_fd());
-        let disk = self.rules.disk_name(&pages_info, file.as_fd());
+        let (disk, _) = self.rules.carrier(&pages_info, file.as_fd());
         // If this open may have made the file, its size is the program's doing.
         let is_new = self.inodes.all_read.is_before(info.born);
         let opened_size_bytes = if is_new { 0 } else { info.size_bytes };
