@@ -166,7 +166,7 @@ pub(crate) struct Parts {
 impl Files {
     pub(crate) fn new(parts: Parts) -> Files {
         // Of a watch, programs in all groups are observed.
-        let is_run = parts.programs.namespace().is_some();
+        let is_run = parts.programs.are_of_a_run();
         let memory_cgroup = is_run.then(|| MemoryCgroup::of(own_process())).flatten();
         let mut files = Files {
             flusher: parts.flusher,
@@ -296,7 +296,7 @@ impl Files {
             filesystem.mounted_at(marks.points_of(device));
         }
         // Only a run claims its mounts: other programs' files come through other mounts, too.
-        if self.programs.namespace().is_some() {
+        if self.programs.are_of_a_run() {
             self.owners.claim_mounts(marks.numbers());
         }
     }
@@ -581,7 +581,7 @@ impl Files {
                         self.brought_of_one(inode, &[number], process, range);
                     }
                     Some(number) => self.brought_of(number, process, range),
-                    None if self.programs.namespace().is_some() => {
+                    None if self.programs.are_of_a_run() => {
                         self.note_orphan(inode, range, ours);
                         return ours;
                     }

@@ -54,12 +54,9 @@ impl Programs {
         }
     }
 
-    /// The mount namespace of the observed programs; `None` if everybody is observed.
-    pub(crate) fn namespace(&self) -> Option<MountNamespaceId> {
-        match self {
-            Programs::Tree(tree) => Some(tree.namespace),
-            Programs::Everybody => None,
-        }
+    /// Returns whether these are a run's: one process and its descendants.
+    pub(crate) fn are_of_a_run(&self) -> bool {
+        matches!(self, Programs::Tree(_))
     }
 
     /// Begins a round, whose trace reaches beyond this moment.

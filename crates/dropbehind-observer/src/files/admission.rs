@@ -55,7 +55,7 @@ impl Files {
     }
 
     fn may_open(&mut self, process: i32, named: &NamedFile) -> Option<bool> {
-        let of_a_run = self.programs.namespace().is_some();
+        let of_a_run = self.programs.are_of_a_run();
         let rules = &*self.rules.rules;
         Some(of_a_run || self.mounts.may_open(rules, process, named.mount()?))
     }

@@ -18,7 +18,7 @@ impl Files {
     /// Returns whether another file that is or was open, known or not, may have the same inode
     /// number. While a watch still looks for open files, any may.
     pub(super) fn has_namesakes(&self, inode: Inode) -> bool {
-        let may_be_shared = || match self.may_miss_files() && self.programs.namespace().is_none() {
+        let may_be_shared = || match self.may_miss_files() && !self.programs.are_of_a_run() {
             true => self.inodes.may_have_subvolumes(inode),
             false => self.inodes.may_be_shared(inode),
         };

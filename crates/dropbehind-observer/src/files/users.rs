@@ -133,7 +133,7 @@ impl Files {
                 // In a run, programs do not have each other's pages dropped by opening a file under
                 // another name.
                 Searched::CutShort => {
-                    let in_a_run = self.programs.namespace().is_some();
+                    let in_a_run = self.programs.are_of_a_run();
                     match self.path_of_parent(number, process).filter(|_| in_a_run) {
                         Some(path) => Some(path),
                         None => return false,

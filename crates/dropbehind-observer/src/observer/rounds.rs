@@ -331,7 +331,7 @@ impl Rounds {
             if no_descriptors {
                 return read;
             }
-            if read >= QUEUE && self.files.programs.namespace().is_none() {
+            if read >= QUEUE && !self.files.programs.are_of_a_run() {
                 return read;
             }
         }
@@ -388,7 +388,7 @@ impl Rounds {
         let number = self.files.known(id);
         // A file whose open was missed is looked for in a run only. Otherwise the closes of
         // everybody's files would take descriptors until the next round.
-        let in_run = self.files.programs.namespace().is_some();
+        let in_run = self.files.programs.are_of_a_run();
         let file = file.filter(|_| number.is_none() && in_run);
         // If no rule wants an open, its close is of no interest either.
         if closed && (file.is_some() || number.is_some()) {
