@@ -230,7 +230,7 @@ impl Reader {
             .map_or(self.ahead_end, |chunk| chunk.range.start);
         if pages.start < behind || pages.start > self.ahead_end {
             // The stream continues somewhere else.
-            self.release(fd, file, None);
+            self.finish(fd, file);
             self.ahead_end = pages.start;
             self.chunk_bytes = FIRST_CHUNK_BYTES;
         }
@@ -247,7 +247,7 @@ impl Reader {
         // A read of a page that carries the kernel's mark starts its readahead.
         let read_ahead_bytes = self.read_ahead(file).own_bytes.min(READ_AHEAD_MOST_BYTES);
         let looks_until = |chunk: &Chunk| Some(chunk.marked()? + read_ahead_bytes + page_bytes);
-        let is_here = |chunk: &Chunk| !chunk.range.intersection(pages).is_empty();
+        let is_here = |chunk: &Chunk| chunk.range.overlaps(pages);
         let here = self.ahead.iter().filter(|chunk| is_here(chunk));
         if let Some(wanted) = here.filter_map(looks_until).max() {
             self.fetch_until(fd, file, wanted.min(file_end), file_end);
@@ -267,20 +267,17 @@ impl Reader {
         let bring = self
             .ahead
             .iter()
-            .filter(|chunk| !chunk.range.intersection(appearing).is_empty());
+            .filter(|chunk| chunk.range.overlaps(appearing));
         let appearing = (
             appearing,
             bring.filter_map(|chunk| chunk.fetch.clone()).collect(),
         );
-        let needed = self
-            .ahead
-            .iter()
-            .filter(|chunk| !chunk.range.intersection(pages).is_empty());
+        let here = self.ahead.iter().filter(|chunk| is_here(chunk));
         Prepared {
             pages,
             claimed,
             appearing,
-            coming: needed
+            coming: here
                 .filter_map(|chunk| Some((chunk.range, chunk.fetch.clone()?)))
                 .collect(),
             ..Prepared::default()
@@ -301,18 +298,14 @@ impl Reader {
     }
 
     fn fetch_ahead(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, range: ByteRange) -> Chunk {
-        if let Some(fetch) = self.fetch_large(fd, file, range) {
-            return Chunk {
-                range,
-                brought: vec![range],
-                fetch: Some(fetch),
-                entered: false,
-            };
-        }
+        let large = self.fetch_large(fd, file, range);
         Chunk {
             range,
-            brought: fetch(fd, range, self.read_ahead(file).call_bytes),
-            fetch: None,
+            brought: match large {
+                Some(_) => vec![range],
+                None => fetch(fd, range, self.read_ahead(file).call_bytes),
+            },
+            fetch: large,
             entered: false,
         }
     }
@@ -385,23 +378,18 @@ impl Reader {
         }
         let settles = self.reading == 0 && std::mem::take(&mut self.settles);
         // Inside the file, the page at the position is still to be read.
-        let done = if settles || position >= self.size_bytes {
-            u64::MAX
-        } else {
-            position
-        };
-        self.release(fd, file, Some(done));
+        match settles || position >= self.size_bytes {
+            true => self.finish(fd, file),
+            false => self.release(fd, file, position),
+        }
     }
 
-    /// Hands over chunks to be dropped: those before `position`, or all.
-    fn release(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, position: Option<u64>) {
-        while let Some(chunk) = self.ahead.front() {
-            if position.is_some_and(|position| chunk.range.end > position) {
-                break;
-            }
-            let Some(chunk) = self.ahead.pop_front() else {
-                break;
-            };
+    /// Hands over chunks before `position` to be dropped.
+    fn release(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, position: u64) {
+        let is_done = |chunk: &Chunk| chunk.range.end <= position;
+        while self.ahead.front().is_some_and(is_done)
+            && let Some(chunk) = self.ahead.pop_front()
+        {
             if let Some(fetch) = chunk.fetch {
                 match fetch.wait() {
                     Fetched::Large => self.small_chunks = 0,
@@ -427,9 +415,9 @@ impl Reader {
         }
     }
 
-    /// Hands over everything that was read ahead: the file is being closed or given back.
+    /// Hands over everything that was read ahead: the file is being closed or given back, say.
     pub fn finish(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>) {
-        self.release(fd, file, None);
+        self.release(fd, file, u64::MAX);
     }
 }
 
