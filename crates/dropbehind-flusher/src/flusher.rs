@@ -42,13 +42,10 @@ pub struct Flusher {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    io_priority: IoPriority,
+    pub(crate) settings: FlusherBuilder,
     keeper: Arc<Keeper>,
     disks: Mutex<Disks>,
     generation: u32,
-    /// The threads use the process's own descriptor table.
-    pub(crate) observing: bool,
-    excess: Option<ExcessSink>,
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +60,8 @@ struct Disks {
 #[derive(Clone, Debug)]
 pub struct FlusherBuilder {
     io_priority: IoPriority,
-    observing: bool,
+    /// The threads use the process's own descriptor table.
+    pub(crate) observing: bool,
     excess: Option<ExcessSink>,
 }
 
@@ -98,16 +96,13 @@ impl FlusherBuilder {
     /// If no thread can be started. Where a sandbox forbids the priority,
     /// [`degraded`](Flusher::degraded) says so.
     pub fn build(self) -> io::Result<Flusher> {
-        let keeper = Keeper::start(!self.observing)?;
         let inner = Arc::new(Inner {
-            io_priority: self.io_priority,
-            keeper,
+            keeper: Keeper::start(!self.observing)?,
+            settings: self,
             disks: Mutex::new(Disks::default()),
             generation: dropbehind_linux::fork_generation(),
-            observing: self.observing,
-            excess: self.excess,
         });
-        if !self.observing {
+        if !inner.settings.observing {
             process_end::wait_for(&inner);
         }
         Ok(Flusher { inner })
@@ -156,7 +151,7 @@ impl Flusher {
 
     /// The I/O priority of the threads that write back.
     pub fn io_priority(&self) -> IoPriority {
-        self.inner.io_priority
+        self.inner.settings.io_priority
     }
 
     /// The counters of all its files, including closed ones.
@@ -302,8 +297,9 @@ impl Flusher {
         }
         let disk = dropbehind_linux::disk_of(fd)?;
         let handle = disks.by_id.entry(disk.id).or_insert_with(|| {
-            let excess = self.inner.excess.clone();
-            Arc::new(DiskHandle::new(disk, self.inner.io_priority, excess))
+            let settings = &self.inner.settings;
+            let excess = settings.excess.clone();
+            Arc::new(DiskHandle::new(disk, settings.io_priority, excess))
         });
         let handle = Arc::clone(handle);
         disks.by_device.insert(device, Arc::clone(&handle));

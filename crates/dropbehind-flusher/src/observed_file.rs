@@ -187,7 +187,7 @@ impl Flusher {
         options: ObserveOptions,
     ) -> io::Result<Observed> {
         let unsupported = |text| io::Error::new(io::ErrorKind::Unsupported, text);
-        if !self.inner.observing {
+        if !self.inner.settings.observing {
             return Err(unsupported("this flusher was not built for observing"));
         }
         let file = description.open()?;
