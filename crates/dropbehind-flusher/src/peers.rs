@@ -91,7 +91,7 @@ impl Peers {
             if let Some(Ok(counters)) = statistics.map(DiskStatistics::read) {
                 self.writers.wrote(counters.written_bytes, own_bytes);
             }
-            let most = self.writers.others().unwrap_or(MOST);
+            let most = self.writers.others.unwrap_or(MOST);
             let Ok(others) = presence.others(most.clamp(BELIEVED, MOST), COUNT) else {
                 self.presence = None;
                 return Some(1);
@@ -118,6 +118,7 @@ impl Peers {
 struct Writers {
     /// What the disk and we had written at the last look.
     before: Option<(u64, u64)>,
+    /// How many others of our size there can be; `None` until that is known.
     others: Option<u64>,
 }
 
@@ -134,11 +135,6 @@ impl Writers {
         self.others = (all > own / 2)
             .then(|| (all + own / 2) / own)
             .map(|all| all.saturating_sub(1));
-    }
-
-    /// How many others of our size there can be; `None` until that is known.
-    fn others(&self) -> Option<u64> {
-        self.others
     }
 }
 
@@ -180,7 +176,7 @@ mod tests {
         let mut writers = Writers::default();
         let mut after = |disk_mib: u64, own_mib: u64| {
             writers.wrote(disk_mib << 20, own_mib << 20);
-            writers.others()
+            writers.others
         };
         assert_eq!(after(1000, 0), None);
         assert_eq!(after(1100, 1), None, "a megabyte shows nothing");

@@ -44,8 +44,8 @@ pub(crate) struct Brake {
     /// `None` once the file is not observed any more: a deleted file's blocks are freed only
     /// when nobody has it open.
     counter: Mutex<Option<UnwrittenCounter>>,
-    /// Nobody has it open any more.
-    closed: AtomicBool,
+    /// Somebody may have it open.
+    open: AtomicBool,
     /// The file is not observed any more.
     stopped: AtomicBool,
     /// The file is watched until then.
@@ -78,7 +78,7 @@ impl Brake {
             is_behind: AtomicBool::new(false),
             devices,
             counter: Mutex::new(Some(counter)),
-            closed: AtomicBool::new(false),
+            open: AtomicBool::new(true),
             stopped: AtomicBool::new(false),
             watched_until: Mutex::new(Instant::now()),
             held: AtomicBool::new(false),
@@ -180,19 +180,19 @@ impl Brake {
 
     /// Records whether somebody may have it open.
     pub(super) fn set_open(&self, open: bool) {
-        self.closed.store(!open, Ordering::Relaxed);
+        self.open.store(open, Ordering::Relaxed);
     }
 
     /// Returns whether somebody may have it open.
     pub(super) fn is_open(&self) -> bool {
-        !self.closed.load(Ordering::Relaxed)
+        self.open.load(Ordering::Relaxed)
     }
 
     /// Returns whether it is counted here.
     pub(super) fn is_counted(&self) -> bool {
         let counter = lock(&self.counter);
         let counter = counter.as_ref();
-        counter.is_none_or(|counter| counter.description().is_held())
+        counter.is_none_or(|counter| counter.description.is_held())
     }
 
     /// Takes the right to hold the writers; `None` if another thread has it, or if they
@@ -205,11 +205,13 @@ impl Brake {
             return None;
         }
         let taken = self.held.swap(true, Ordering::SeqCst);
-        (!taken).then(|| Taken::of(Arc::clone(self)))
+        (!taken).then(|| Taken {
+            brake: Arc::clone(self),
+        })
     }
 
     fn reader(&self) -> io::Result<Option<ReaderApart>> {
-        let file = self.with_counter(|counter| Some(counter.description().open()));
+        let file = self.with_counter(|counter| Some(counter.description.open()));
         let reader = file.map(|file| file.and_then(ReaderApart::start));
         reader.transpose()
     }
@@ -217,7 +219,7 @@ impl Brake {
     /// Calls `what` with the counter. If the brake was stopped meanwhile, closes the counter.
     fn with_counter<R>(&self, what: impl FnOnce(&mut UnwrittenCounter) -> Option<R>) -> Option<R> {
         let result = lock(&self.counter).as_mut().and_then(what);
-        if self.stopped.load(Ordering::SeqCst) {
+        if self.is_over() {
             *lock(&self.counter) = None;
         }
         result

@@ -60,7 +60,7 @@ pub(super) struct Found {
 /// Counts the unwritten bytes of one file, repeatedly.
 #[derive(Debug)]
 pub(super) struct UnwrittenCounter {
-    description: Arc<Description>,
+    pub(super) description: Arc<Description>,
     /// Everything before this was written when all pages were last counted.
     from: u64,
     /// From then on, all pages are counted again.
@@ -76,11 +76,6 @@ impl UnwrittenCounter {
         }
     }
 
-    /// The file.
-    pub(super) fn description(&self) -> &Description {
-        &self.description
-    }
-
     /// Counts. Returns `None` for a deleted file, of which nothing needs to be written.
     pub(super) fn count(&mut self) -> Option<Found> {
         let file = self.description.open().ok()?;
@@ -94,12 +89,10 @@ impl UnwrittenCounter {
         let within = ByteRange::new(self.from, all.end);
         let bytes = unwritten_bytes(fd, within);
         let cost = processor_time() - before;
-        if cost >= COSTLY {
+        if cost >= COSTLY && self.from == 0 {
             // The search costs as much again.
-            if self.from == 0 {
-                self.all_due = now + cost * ALL_SHARE;
-                self.from = place_of(fd, within, 0);
-            }
+            self.all_due = now + cost * ALL_SHARE;
+            self.from = place_of(fd, within, 0);
         }
         Some(Found { within, bytes })
     }

@@ -31,7 +31,7 @@ const STAY: Duration = Duration::from_millis(30);
 /// The right to hold the writers of a file, for one thread at a time.
 #[derive(Debug)]
 pub(in crate::observed_file) struct Taken {
-    brake: Arc<Brake>,
+    pub(super) brake: Arc<Brake>,
 }
 
 impl Drop for Taken {
@@ -41,10 +41,6 @@ impl Drop for Taken {
 }
 
 impl Taken {
-    pub(super) fn of(brake: Arc<Brake>) -> Taken {
-        Taken { brake }
-    }
-
     /// Holds the writers whenever too much is unwritten, until that has not been so for a
     /// while.
     ///
