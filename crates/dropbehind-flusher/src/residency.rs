@@ -311,29 +311,20 @@ fn is_missing(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOSYS)
 }
 
-/// Drops parts of cached ranges that were counted as `before`, and counts those again. What has
+/// Drops parts of cached ranges, which were counted as clean, and counts those again. What has
 /// entered the cache beside them meanwhile is not this drop's.
 pub fn drop_counted(
     fd: BorrowedFd<'_>,
     cached: &[ByteRange],
     parts: &[ByteRange],
-    before: Counted,
+    before_bytes: u64,
     count: impl Fn(ByteRange) -> io::Result<Counted>,
 ) -> io::Result<Dropped> {
-    if before.unwritten_bytes() > 0 {
-        return Ok(Dropped::NotClean);
-    }
-    let after_bytes = match before.cached_bytes {
-        0 => 0,
-        _ => {
-            drop_all(fd, parts)?;
-            let counts = cached.iter().map(|part| Ok(count(*part)?.cached_bytes));
-            counts.sum::<io::Result<u64>>()?
-        }
-    };
+    drop_all(fd, parts)?;
+    let counts = cached.iter().map(|part| Ok(count(*part)?.cached_bytes));
     Ok(Dropped::Tried {
-        before_bytes: Some(before.cached_bytes),
-        after_bytes,
+        before_bytes: Some(before_bytes),
+        after_bytes: counts.sum::<io::Result<u64>>()?,
     })
 }
 

@@ -334,16 +334,18 @@ impl DiskThread {
         let is_own = matches!(entry.source, Source::Own(_));
         let is_short = is_own && range.len() <= SHORT_BYTES;
         let before = (!is_short).then(|| count_entry(entry, fd, range));
-        if let Some(Err(error)) = &before
-            && is_own
-            && is_failure(error)
-        {
-            return Ok(Err(Keeping::WritebackFailed));
-        }
-        if let Some(Ok(before)) = &before
-            && (before.unwritten_bytes() > 0 || before.cached_bytes == 0)
-        {
-            return residency::drop_counted(fd, &[], &[], *before, |_| Ok(*before)).map(Ok);
+        match &before {
+            Some(Err(error)) if is_own && is_failure(error) => {
+                return Ok(Err(Keeping::WritebackFailed));
+            }
+            Some(Ok(before)) if before.unwritten_bytes() > 0 => return Ok(Ok(Dropped::NotClean)),
+            Some(Ok(before)) if before.cached_bytes == 0 => {
+                return Ok(Ok(Dropped::Tried {
+                    before_bytes: Some(0),
+                    after_bytes: 0,
+                }));
+            }
+            _ => {}
         }
         let cached = match (&entry.source, &before) {
             (Source::Own(_), _) => vec![range],
@@ -379,7 +381,9 @@ impl DiskThread {
         };
         let mut dropped = match before {
             None => residency::drop_short(fd, &parts, || count(range)),
-            Some(Ok(before)) => residency::drop_counted(fd, &cached, &parts, before, count),
+            Some(Ok(before)) => {
+                residency::drop_counted(fd, &cached, &parts, before.cached_bytes, count)
+            }
             Some(Err(error)) if is_missing(&error) => residency::drop_mapped(fd, &cached, &parts),
             Some(Err(error)) => Err(error),
         };
