@@ -40,14 +40,14 @@ impl Reporter {
         }
         let mut notes = [board.notes, board.user_notes].concat();
         let board = board.figures;
-        let mut by_rule = BTreeMap::<Arc<str>, RuleSnapshot>::new();
+        let mut by_rule = BTreeMap::<Arc<str>, Finished>::new();
         let mut by_disk = HashMap::<String, Finished>::new();
         for (disk, rules) in board.by_disk {
             let of_disk = by_disk.entry(disk).or_default();
             for (rule, finished) in rules {
                 *of_disk += finished;
                 if let Some(rule) = rule {
-                    add_finished(by_rule.entry(rule).or_default(), &finished);
+                    *by_rule.entry(rule).or_default() += finished;
                 }
             }
         }
@@ -100,10 +100,7 @@ impl Reporter {
             disks,
             rules: by_rule
                 .into_iter()
-                .map(|(name, of_rule)| RuleSnapshot {
-                    name: name.as_ref().to_owned(),
-                    ..of_rule
-                })
+                .map(|(name, finished)| rule_snapshot(&name, finished))
                 .collect(),
             rules_read: board.rules_read,
             files,
@@ -137,11 +134,14 @@ impl Reporter {
     }
 }
 
-fn add_finished(of_rule: &mut RuleSnapshot, finished: &Finished) {
-    of_rule.files += finished.files;
-    of_rule.written_bytes += finished.written_bytes;
-    of_rule.read_bytes += finished.read_bytes;
-    of_rule.dropped_bytes += finished.dropped_bytes + finished.stream_dropped_bytes;
+fn rule_snapshot(name: &str, finished: Finished) -> RuleSnapshot {
+    RuleSnapshot {
+        name: name.to_owned(),
+        files: finished.files,
+        written_bytes: finished.written_bytes,
+        read_bytes: finished.read_bytes,
+        dropped_bytes: finished.dropped_bytes + finished.stream_dropped_bytes,
+    }
 }
 
 fn add_waits(totals: &mut Totals, waits: &Waits) {
