@@ -192,9 +192,9 @@ impl Flusher {
         }
         let file = description.open()?;
         let info = file_stat(file.as_fd())?;
-        let block_device = match info.kind {
-            FileKind::Regular => false,
-            FileKind::Block => true,
+        let (block_device, device) = match info.kind {
+            FileKind::Regular => (false, info.id.device),
+            FileKind::Block => (true, info.special_device),
             _ => return Err(unsupported("neither a regular file nor a block device")),
         };
         let size_bytes = info.size_bytes;
@@ -207,11 +207,6 @@ impl Flusher {
                     .into(),
             );
         }
-        let device = if block_device {
-            info.special_device
-        } else {
-            info.id.device
-        };
         let disk = self.disk_of(file.as_fd(), device)?;
         let number = disk.next_number();
         let (before, provenance, trace) = match options.provenance {

@@ -399,7 +399,8 @@ impl Files {
             }
         };
         self.is_being_opened(opened.thread, number.filter(|_| opened.is_under_way));
-        let Some(open) = number.and_then(|number| self.files.get_mut(&number)) else {
+        let Some(number) = number else { return };
+        let Some(open) = self.files.get_mut(&number) else {
             return;
         };
         if is_emptied {
@@ -412,10 +413,8 @@ impl Files {
         if opened.readable {
             open.was_read();
         }
-        if let Some(number) = number {
-            self.hold_own_writers(number);
-            self.doubt_anew(number);
-        }
+        self.hold_own_writers(number);
+        self.doubt_anew(number);
     }
 
     fn opened_again(&mut self, number: FileNumber, process: i32, file: OwnedFd) {
@@ -706,10 +705,8 @@ impl Files {
     /// Handles a notice from the flusher.
     pub(crate) fn notice(&mut self, notice: Notice) {
         match notice {
-            Notice::Idle { key } => {
-                self.doubt(FileNumber(key), Duration::ZERO);
-            }
-            Notice::Finished { key, mut state, .. } => {
+            Notice::Idle { key } => self.doubt(FileNumber(key), Duration::ZERO),
+            Notice::Finished { key, mut state } => {
                 let number = FileNumber(key);
                 let open = self.files.get_mut(&number);
                 let known = open.and_then(|open| open.observed.take().map(|it| (open, it)));

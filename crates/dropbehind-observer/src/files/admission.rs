@@ -335,11 +335,12 @@ impl Files {
         let Some(open) = self.files.get_mut(&number) else {
             return;
         };
-        let early = open.settings.mode.writeback != Writeback::Lazy;
-        let wanted = match early && size_bytes > SMALL_FILE_BYTES {
-            true => EventMask::MODIFY | EventMask::ACCESS,
-            false if size_bytes > SMALL_FILE_BYTES => EventMask::ACCESS,
-            false => return,
+        if size_bytes <= SMALL_FILE_BYTES {
+            return;
+        }
+        let wanted = match open.settings.mode.writeback {
+            Writeback::Lazy => EventMask::ACCESS,
+            _ => EventMask::MODIFY | EventMask::ACCESS,
         };
         let asked = open.expect(self.fanotify.as_ref(), wanted);
         if asked.is_err() || open.overlay.is_some() {

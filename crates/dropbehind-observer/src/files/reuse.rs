@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dropbehind_linux::{CacheUses, KernelInode, MemoryCgroup, cachestat, page_size};
+use dropbehind_linux::{CacheUses, MemoryCgroup, cachestat, page_size};
 use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode, Mode, Residency, Used};
 
 use super::open_file::OpenFile;
@@ -92,11 +92,9 @@ impl Files {
         self.ask_for_memory();
         let (uses, inodes) = (self.uses.as_ref(), &self.inodes);
         let look = |inode: Inode, part: ByteRange| {
-            let (Some(uses), Some(device)) = (uses, inodes.device_of(inode)) else {
+            let (Some(uses), Some(inode)) = (uses, inodes.kernel_inode(inode)) else {
                 return (part, Used::default());
             };
-            let number = inode.number;
-            let inode = KernelInode { device, number };
             let (first_page, pages) =
                 uses.folios_of(inode, part.start / page_size(), part.len() / page_size());
             let uses = uses.of(inode, first_page, pages);
