@@ -213,7 +213,7 @@ fn program_globs(name: &str) -> Result<Vec<Glob>, String> {
         return Err("\"\" is no name of a program; leave the key out to match all".to_owned());
     }
     if !is_glob(name) && name.len() > NAME_BYTES && name.is_char_boundary(NAME_BYTES) {
-        globs.push(Glob::literal(&name[..NAME_BYTES])?);
+        globs.push(name_glob(&name[..NAME_BYTES])?);
     }
     Ok(globs)
 }
