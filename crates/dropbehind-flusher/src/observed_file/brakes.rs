@@ -165,15 +165,9 @@ impl DiskHandle {
         let Some(sink) = &self.excess else { return };
         let closed = watched.iter().filter(|brake| !brake.is_open());
         let closed_bytes: u64 = closed.map(|brake| brake.load().own_bytes).sum();
-        let mut told = Vec::new();
-        for &device in watched
-            .iter()
-            .flat_map(|brake| brake.devices_in_excess(closed_bytes))
-        {
-            if !told.contains(&device) {
-                told.push(device);
-                sink.tell(device);
-            }
+        for brake in watched {
+            let devices = brake.devices_in_excess(closed_bytes);
+            devices.iter().for_each(|device| sink.tell(*device));
         }
     }
 
