@@ -56,11 +56,7 @@ impl Beginning {
 }
 
 fn time(clock: ClockId) -> Duration {
-    let now = clock_gettime(clock);
-    Duration::new(
-        u64::try_from(now.tv_sec).unwrap_or(0),
-        u32::try_from(now.tv_nsec).unwrap_or(0),
-    )
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 #[cfg(test)]

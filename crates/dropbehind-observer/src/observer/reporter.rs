@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dropbehind_flusher::{DiskStats, Flusher, ObservedState, Waits};
 use dropbehind_policy::{Reason, Writeback};
@@ -250,6 +250,5 @@ fn kept_bytes(state: &ObservedState, drops: bool) -> u64 {
 
 fn own_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
-        + u64::try_from(time.tv_nsec).unwrap_or(0)
+    Duration::try_from(time).map_or(0, |time| time.as_nanos() as u64)
 }

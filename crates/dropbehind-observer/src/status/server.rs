@@ -207,14 +207,10 @@ impl Service {
     /// client. `None` when the server is to end.
     fn wait(&self, accept_again: Option<Instant>) -> Option<Vec<PollFlags>> {
         let due = self.connections.iter().filter_map(Connection::due);
-        let timeout = due.chain(accept_again).min().map(|due| {
+        let timeout = due.chain(accept_again).min().and_then(|due| {
             let pause = due.saturating_duration_since(Instant::now());
             // Rounded up: a little too late is better than too early, and again.
-            let pause = pause + Duration::from_micros(1);
-            Timespec {
-                tv_sec: i64::try_from(pause.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: pause.subsec_nanos().into(),
-            }
+            Timespec::try_from(pause + Duration::from_micros(1)).ok()
         });
         let listens = if accept_again.is_some() {
             PollFlags::empty()
