@@ -230,7 +230,7 @@ fn users_sockets(folder: &Path) -> Result<Vec<Endpoint>, Errno> {
 
 /// Makes a connection that does not block, without waiting: the listener may never accept it.
 pub(super) fn connect(path: &Path) -> Result<UnixStream, Errno> {
-    let socket = socket(SocketFlags::NONBLOCK)?;
+    let socket = socket()?;
     if let (Some(folder), Some(name)) = (path.parent(), path.file_name())
         && is_users(folder)
     {
@@ -245,11 +245,11 @@ pub(super) fn connect(path: &Path) -> Result<UnixStream, Errno> {
     Ok(socket.into())
 }
 
-fn socket(flags: SocketFlags) -> Result<OwnedFd, Errno> {
+fn socket() -> Result<OwnedFd, Errno> {
     rustix::net::socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
-        flags | SocketFlags::CLOEXEC,
+        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
         None,
     )
 }
@@ -358,7 +358,7 @@ impl Held {
             self.remove_dead(path);
         }
         let address = SocketAddrUnix::new(path).map_err(about)?;
-        let socket = socket(SocketFlags::NONBLOCK).map_err(about)?;
+        let socket = socket().map_err(about)?;
         // The file that bind makes takes its permissions from the socket, so
         // there is no moment at which others could connect.
         rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(0o600)).map_err(about)?;
