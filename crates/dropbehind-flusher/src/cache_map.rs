@@ -39,10 +39,11 @@ impl CacheMap {
     /// What is cached now, to the page.
     pub fn now(fd: BorrowedFd<'_>) -> CacheMap {
         let size = size_bytes(fd).unwrap_or(u64::MAX);
+        let whole = residency::whole(size);
         CacheMap {
             map: residency::map_of_file(fd, size),
-            cached_bytes: cached_bytes(fd, size),
-            unwritten_bytes: unwritten_bytes(fd, size),
+            cached_bytes: residency::cached_bytes(fd, whole).unwrap_or(0),
+            unwritten_bytes: unwritten_bytes(fd, whole),
         }
     }
 
@@ -52,7 +53,7 @@ impl CacheMap {
     pub fn now_without_reads_under_way(fd: BorrowedFd<'_>) -> CacheMap {
         let size = size_bytes(fd).unwrap_or(u64::MAX);
         let whole = residency::whole(size);
-        let mut now = CacheMap::without(0, [], 0, unwritten_bytes(fd, size));
+        let mut now = CacheMap::without(0, [], 0, unwritten_bytes(fd, whole));
         for piece in residency::cached_pieces(fd, whole) {
             let Ok(resident) = resident_ranges(fd, piece.start, piece.len()) else {
                 return CacheMap::now(fd);
@@ -97,11 +98,6 @@ impl CacheMap {
     }
 }
 
-fn unwritten_bytes(fd: BorrowedFd<'_>, size_bytes: u64) -> u64 {
-    let counted = residency::count_observed(fd, residency::whole(size_bytes));
-    counted.map_or(0, Counted::unwritten_bytes)
-}
-
-fn cached_bytes(fd: BorrowedFd<'_>, size_bytes: u64) -> u64 {
-    residency::cached_bytes(fd, residency::whole(size_bytes)).unwrap_or(0)
+fn unwritten_bytes(fd: BorrowedFd<'_>, range: ByteRange) -> u64 {
+    residency::count_observed(fd, range).map_or(0, Counted::unwritten_bytes)
 }
