@@ -59,7 +59,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         source: Source::Namespace { process },
         rules: Arc::new(Everything),
         io_priority: IoPriority::Inherit,
-        traced: true,
     })?;
     let started = Instant::now();
     drop(

@@ -69,9 +69,6 @@ pub struct ObserverConfig {
     pub rules: Arc<dyn Rules>,
     /// I/O priority of the flusher's threads.
     pub io_priority: IoPriority,
-    /// Whether to ask the kernel who brings which page into the cache, if it reports that.
-    /// Otherwise what was resident at the open stays, and the rest goes.
-    pub traced: bool,
     /// Where the opens of a namespace's processes are reported, in place of fanotify: the
     /// observer's end of [`connection`](crate::opens::connection). Its processes may share the
     /// namespace with others then, and nothing is traced.
@@ -130,7 +127,7 @@ impl Observer {
         // Before the first file can be opened.
         let trace = match &config.opens {
             Some(_) => Err(NOT_PERMITTED.to_owned()),
-            None => open_trace(config.traced),
+            None => open_trace(),
         };
         let trace = trace.map_err(|error| {
             // seccomp stops the program until the file has been looked at.
@@ -397,12 +394,13 @@ impl Drop for Observer {
     }
 }
 
-/// Opens the trace of the page cache that an observer would use, if it is `wanted`.
+/// Opens the trace of the page cache that an observer would use: who brings which page in. Without
+/// it, what was resident when a file was opened stays, and the rest goes.
 ///
 /// # Errors
 /// The reason why there is none, in words.
-pub fn open_trace(wanted: bool) -> Result<CacheTrace, String> {
-    if !wanted {
+pub fn open_trace() -> Result<CacheTrace, String> {
+    if std::env::var_os("DROPBEHIND_NO_TRACE").is_some() {
         return Err("DROPBEHIND_NO_TRACE is set".to_owned());
     }
     let ring_bytes = share_of(RINGS_BYTES).clamp(RING_MIN_BYTES, RING_BYTES);

@@ -206,7 +206,6 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
     let observer = Observer::new(ObserverConfig {
         source: Source::Namespace { process },
         rules: Arc::new(rules),
-        traced: tracing_is_wanted(),
         opens,
         io_priority: io_priority.map_err(|error| failed(format!("{error}.")))?,
     })
@@ -220,12 +219,6 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
     // No event reports files opened in the old namespace, or by other processes.
     observer.inherit(process);
     Ok(observer)
-}
-
-/// Returns true unless `DROPBEHIND_NO_TRACE` is set. If it is, observing works as where the
-/// kernel does not report who brings what into the page cache.
-pub(crate) fn tracing_is_wanted() -> bool {
-    std::env::var_os("DROPBEHIND_NO_TRACE").is_none()
 }
 
 /// Lets everything be written and dropped, until the supervisor has waited long enough.

@@ -3,7 +3,6 @@
 mod choice;
 mod consequence;
 
-use super::observe::tracing_is_wanted;
 use super::run::source::sources;
 use super::{json, print, report};
 use crate::error::{Doing, Exit, Failure};
@@ -120,7 +119,7 @@ impl Report {
         });
         let mut works = Vec::from(works);
         let mut consequences = consequences(found);
-        let trace = dropbehind_observer::open_trace(tracing_is_wanted());
+        let trace = dropbehind_observer::open_trace();
         if trace.is_err() {
             consequences.push(WITHOUT_TRACE);
         }

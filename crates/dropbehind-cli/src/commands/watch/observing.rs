@@ -1,6 +1,5 @@
 //! Begins to observe a machine, or says why that is not possible.
 
-use crate::commands::observe::tracing_is_wanted;
 use crate::error::Failure;
 use dropbehind_linux::{Fanotify, IoPriority};
 use dropbehind_observer::rules::Rules;
@@ -31,7 +30,6 @@ pub(super) fn begin(rules: Arc<dyn Rules>) -> Result<Observer, Failure> {
         opens: None,
         source: Source::Machine,
         rules,
-        traced: tracing_is_wanted(),
         io_priority: IO_PRIORITY,
     });
     observer.map_err(|error| match error {
