@@ -113,17 +113,14 @@ pub(super) fn consequence(f: &mut impl Write, settings: Option<Settings>) -> fmt
 
 /// Lists what is set, such as "window 32 MiB, request 1.0 MiB".
 fn sizes(window: Option<u64>, request: Option<u64>, max_dirty: Option<u64>) -> String {
-    let mut text = String::new();
-    for (name, bytes) in [
+    let sizes = [
         ("window", window),
         ("request", request),
         ("at most dirty", max_dirty),
-    ] {
-        if let Some(bytes) = bytes {
-            let comma = if text.is_empty() { "" } else { ", " };
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{comma}{name} {}", size::show(bytes));
-        }
-    }
-    text
+    ];
+    let set = sizes.into_iter().filter_map(|(name, bytes)| {
+        let bytes = size::show(bytes?);
+        Some(format!("{name} {bytes}"))
+    });
+    set.collect::<Vec<_>>().join(", ")
 }
