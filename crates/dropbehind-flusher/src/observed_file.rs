@@ -146,7 +146,7 @@ pub struct ObservedState {
 ///
 /// Dropping this does not end the observation; [`Observed::closed`] does, once everything is
 /// written and dropped.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Observed {
     disk: Arc<DiskHandle>,
     number: u32,
@@ -161,14 +161,6 @@ pub struct Observed {
 /// The brake that holds a file's writers: empty until one is asked for, and `None` for good
 /// once the file is not observed any more.
 type BrakePlace = Arc<OnceLock<Option<Arc<Brake>>>>;
-
-impl fmt::Debug for Observed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observed")
-            .field("number", &self.number)
-            .finish_non_exhaustive()
-    }
-}
 
 impl Flusher {
     /// Observes a file that other processes read and write, through `description`.
