@@ -79,8 +79,7 @@ impl DiskThread {
             }
         }
         if dropbehind_linux::drop_clean(fd, range.start, range.len()).is_err() {
-            let now_ns = self.now_ns();
-            self.disk.failed(now_ns, StreamId(number.into()));
+            self.disk.failed(self.now_ns(), StreamId(number.into()));
         }
     }
 
@@ -258,16 +257,14 @@ impl DiskThread {
                     Err(error) if is_missing(&error) => {
                         self.shared
                             .note(format!("clean pages cannot be dropped ({error})"));
-                        let now_ns = self.now_ns();
-                        return self.disk.failed(now_ns, id);
+                        return self.disk.failed(self.now_ns(), id);
                     }
                     // No outcome: the range stayed, and is tried again.
                     Err(_) => {}
                 }
             }
         }
-        let now_ns = self.now_ns();
-        self.disk.dropped(now_ns, id, outcomes);
+        self.disk.dropped(self.now_ns(), id, outcomes);
     }
 
     /// Divides the ranges of a drop into runs: short ranges of an own file with nothing of ours
@@ -297,7 +294,6 @@ impl DiskThread {
 
     /// Stops dropping anything of the file.
     fn keep_all(&mut self, number: u32, keeping: Keeping) {
-        let now_ns = self.now_ns();
         if let Some(entry) = self.entries.get_mut(&number) {
             match (&mut entry.source, keeping) {
                 // The observer reports it, and names the file.
@@ -309,7 +305,7 @@ impl DiskThread {
                 (Source::Own(_), _) => self.shared.note(keeping.note().into()),
             }
         }
-        self.disk.failed(now_ns, StreamId(number.into()));
+        self.disk.failed(self.now_ns(), StreamId(number.into()));
     }
 
     /// The result of dropping the range, or why nothing of the file may be dropped.
@@ -466,9 +462,9 @@ impl DiskThread {
             Source::Observed(_) => false,
         };
         let unlinked = !in_use && stat.is_ok_and(|stat| stat.links == 0);
-        let now_ns = self.now_ns();
+        let id = StreamId(number.into());
         self.disk
-            .inspected(now_ns, StreamId(number.into()), Inspected { unlinked });
+            .inspected(self.now_ns(), id, Inspected { unlinked });
     }
 
     fn forget(&mut self, number: u32) {
