@@ -229,17 +229,16 @@ impl Marks {
                 continue;
             }
             let served = all_served.contains(&mount.id);
+            let known = self.marked.remove(&mount.id);
             if served && !self.in_a_run && !rules.name(&mount.mount_point) {
                 notes.push(format!(
                     "{} is left to the kernel, since its server may hang; a rule whose path \
                      begins with it has it observed",
                     place_of(&mount)
                 ));
-                let known = self.marked.remove(&mount.id);
                 unwanted.extend(known.map(|known| (mount, known)));
                 continue;
             }
-            let known = self.marked.remove(&mount.id);
             if !served && self.view.is_covered(&mount) {
                 // Its path leads to another mount, and must not be marked in its place.
                 marked.extend(known.map(|known| (mount.id, known)));
@@ -248,7 +247,7 @@ impl Marks {
             // Asking for its number may mean asking the server.
             let number = (!served).then(|| self.view.number(&mount)).flatten();
             let is_known = known
-                .is_some_and(|known| (known.point == mount.mount_point) && known.number == number);
+                .is_some_and(|known| known.point == mount.mount_point && known.number == number);
             if !is_known
                 && let Some(fanotify) = fanotify
                 && let Err(error) = self.mark(fanotify, &mount, served)

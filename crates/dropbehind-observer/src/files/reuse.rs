@@ -51,12 +51,10 @@ impl Files {
 
     /// Pages of a file entered the cache, brought in by this process.
     pub(super) fn bring(&mut self, number: FileNumber, process: i32, brought: Brought) {
-        let Some(open) = self.files.get(&number).filter(|_| brought.ours) else {
+        let open = self.files.get(&number);
+        let Some(open) = open.filter(|open| brought.ours && open.settings.mode.drops()) else {
             return self.table.brought_of(number, brought);
         };
-        if !open.settings.mode.drops() {
-            return self.table.brought_of(number, brought);
-        }
         // Another process that uses the file may want less of it to stay.
         let user = open.user(process).and_then(|user| user.settings);
         let tries = user.unwrap_or(open.settings).mode.keeps_reused();

@@ -324,11 +324,9 @@ impl Files {
             self.strangers.cut_short = true;
             return None;
         }
-        let user = self.files.get(&number).and_then(|open| open.user(process));
-        let Some(settings) = user.and_then(|user| user.settings) else {
-            return Some(false);
-        };
-        let Some(file) = self.files.get(&number).map(|open| open.settings) else {
+        let open = self.files.get(&number);
+        let both = open.and_then(|open| Some((open.settings, open.user(process)?.settings?)));
+        let Some((file, settings)) = both else {
             return Some(false);
         };
         // If all users keep what they bring in, this serves only to count.
