@@ -25,7 +25,7 @@ mod directory;
 mod request;
 mod server;
 
-pub use client::{Client, Samples};
+pub use client::Samples;
 pub use directory::{Endpoint, Found, directory, discover, run_path};
 pub use request::{FILES_MAX, STREAM_MAX_MS, STREAM_MIN_MS};
 pub use server::{CLIENTS_MAX, HttpServer, Server};

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dropbehind_observer::snapshot::{FileSnapshot, Snapshot};
-use dropbehind_observer::status::{CLIENTS_MAX, Client, HttpServer, Server};
+use dropbehind_observer::status::{CLIENTS_MAX, HttpServer, Samples, Server};
 use dropbehind_testbed::{Need, Scratch, need};
 use rustix::process::Uid;
 
@@ -46,8 +46,7 @@ fn ask(path: &Path, request: &str) -> String {
 
 /// The first of the states that the observer tells a client.
 fn snapshot(path: &Path) -> io::Result<Snapshot> {
-    let client = Client::connect(path)?;
-    let mut samples = client.stream(Duration::from_millis(100))?;
+    let mut samples = Samples::ask(path, Duration::from_millis(100))?;
     samples.next().expect("a state")
 }
 
@@ -62,8 +61,7 @@ fn a_snapshot_a_stream_and_metrics_are_answered() {
     let first: Snapshot = serde_json::from_str(&answer).unwrap();
     assert_eq!((first.kind.as_str(), first.elapsed_ns), ("watch", 0));
 
-    let client = Client::connect(path).unwrap();
-    let samples = client.stream(Duration::from_millis(100)).unwrap();
+    let samples = Samples::ask(path, Duration::from_millis(100)).unwrap();
     let told: Vec<u64> = samples.take(3).map(|one| one.unwrap().elapsed_ns).collect();
     assert_eq!(told, [1, 2, 3]);
 
@@ -244,13 +242,13 @@ fn the_end_of_an_observer_ends_its_streams() {
     let scratch = Scratch::new().unwrap();
     let path = scratch.file("watch.sock");
     let server = Server::start(&path, counting()).unwrap();
-    let client = Client::connect(&path).unwrap();
-    let mut samples = client.stream(Duration::from_secs(3600)).unwrap();
+    let hour = Duration::from_secs(3600);
+    let mut samples = Samples::ask(&path, hour).unwrap();
     assert!(samples.next().unwrap().is_ok());
     drop(server);
     assert!(samples.next().is_none());
     assert!(!path.exists());
-    let error = Client::connect(&path).unwrap_err();
+    let error = Samples::ask(&path, hour).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound);
 }
 
@@ -287,8 +285,7 @@ fn there_is_a_limit_to_clients_that_do_move() {
     let server = Server::start(scratch.file("watch.sock"), counting()).unwrap();
     let mut streams = Vec::new();
     for _ in 0..CLIENTS_MAX {
-        let client = Client::connect(server.path()).unwrap();
-        let mut samples = client.stream(Duration::from_secs(3600)).unwrap();
+        let mut samples = Samples::ask(server.path(), Duration::from_secs(3600)).unwrap();
         assert!(samples.next().unwrap().is_ok());
         streams.push(samples);
     }
@@ -332,7 +329,7 @@ fn nobody_waits_for_one_who_takes_no_client() {
     let _listener = UnixListener::bind(&path).unwrap();
     let mut clients = Vec::new();
     let refused = loop {
-        match Client::connect(&path) {
+        match Samples::ask(&path, Duration::from_secs(3600)) {
             Ok(client) => clients.push(client),
             Err(error) => break error,
         }

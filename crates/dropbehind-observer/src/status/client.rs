@@ -20,12 +20,6 @@ const CONNECT_TRIES: u32 = 50;
 /// The pause between two tries: connect(2) would wait for ever for one that accepts none.
 const CONNECT_STEP: Duration = Duration::from_millis(20);
 
-/// A connection to an observer, good for one request.
-#[derive(Debug)]
-pub struct Client {
-    stream: UnixStream,
-}
-
 /// Reads an answer, which must all come in time.
 #[derive(Debug)]
 struct Answer {
@@ -44,46 +38,6 @@ impl Read for Answer {
     }
 }
 
-impl Client {
-    /// Connects to an observer's socket.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound` and `ConnectionRefused` if no observer listens, `PermissionDenied` if it is
-    /// another user's, `WouldBlock` if it has too many clients to take another.
-    pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
-        let mut connected = connect(path.as_ref());
-        for _ in 0..CONNECT_TRIES {
-            if !matches!(connected, Err(Errno::AGAIN)) {
-                break;
-            }
-            std::thread::sleep(CONNECT_STEP);
-            connected = connect(path.as_ref());
-        }
-        let stream = connected?;
-        stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream })
-    }
-
-    /// The state now and then again after each pause, which is from
-    /// [`STREAM_MIN_MS`](super::STREAM_MIN_MS) to
-    /// [`STREAM_MAX_MS`](super::STREAM_MAX_MS).
-    ///
-    /// # Errors
-    ///
-    /// Those of writing to the socket.
-    pub fn stream(mut self, pause: Duration) -> io::Result<Samples> {
-        let request = format!("stream {}\n", pause.as_millis());
-        match self.stream.write_all(request.as_bytes()) {
-            // It said why before it closed, and that can still be read.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-            other => other?,
-        }
-        Ok(Samples::of(self.stream, pause))
-    }
-}
-
 fn too_long() -> io::Error {
     let text = format!(
         "an answer of more than {} MiB is no observer's",
@@ -92,7 +46,7 @@ fn too_long() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// The lines of a stream, which ends when the observer does.
+/// An observer's state now and then again after each pause, until the observer ends.
 #[derive(Debug)]
 pub struct Samples {
     reader: BufReader<Answer>,
@@ -100,6 +54,35 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// Asks the observer at this socket. A pause is from [`STREAM_MIN_MS`](super::STREAM_MIN_MS) to
+    /// [`STREAM_MAX_MS`](super::STREAM_MAX_MS).
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` and `ConnectionRefused` if no observer listens, `PermissionDenied` if it is
+    /// another user's, `WouldBlock` if it has too many clients to take another. Those of writing to
+    /// the socket.
+    pub fn ask(path: impl AsRef<Path>, pause: Duration) -> io::Result<Self> {
+        let mut connected = connect(path.as_ref());
+        for _ in 0..CONNECT_TRIES {
+            if !matches!(connected, Err(Errno::AGAIN)) {
+                break;
+            }
+            std::thread::sleep(CONNECT_STEP);
+            connected = connect(path.as_ref());
+        }
+        let mut stream = connected?;
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let request = format!("stream {}\n", pause.as_millis());
+        match stream.write_all(request.as_bytes()) {
+            // It said why before it closed, and that can still be read.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            other => other?,
+        }
+        Ok(Self::of(stream, pause))
+    }
+
     fn of(stream: UnixStream, pause: Duration) -> Samples {
         let due = Instant::now();
         let reader = BufReader::new(Answer { stream, due });

@@ -1,7 +1,7 @@
 //! Which observer to ask.
 
 use crate::error::{Failure, shown};
-use dropbehind_observer::status::{Client, Endpoint, Found, Samples, directory, discover};
+use dropbehind_observer::status::{Endpoint, Found, Samples, directory, discover};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -47,9 +47,7 @@ pub(super) fn only(mut candidates: Vec<Endpoint>) -> Result<Endpoint, Failure> {
 
 /// Asks an observer for samples.
 pub(super) fn connect(endpoint: &Endpoint, pause: Duration) -> Result<Samples, Failure> {
-    Client::connect(&endpoint.path)
-        .and_then(|client| client.stream(pause))
-        .map_err(|error| refusal(&endpoint.path, &error))
+    Samples::ask(&endpoint.path, pause).map_err(|error| refusal(&endpoint.path, &error))
 }
 
 /// What a failed connection means.
