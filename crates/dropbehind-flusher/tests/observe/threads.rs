@@ -183,5 +183,6 @@ fn so_many_files_at_once_have_their_writers_held() {
     // All that is beyond is found in one look.
     let held = threads("dropbehind-hold");
     disk.set_write_speed(None).unwrap();
-    assert_eq!(held, MOST);
+    // Tests beside this one may hold a few.
+    assert!((MOST..MOST + 20).contains(&held), "{held}");
 }
