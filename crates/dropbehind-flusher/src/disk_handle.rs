@@ -55,6 +55,8 @@ pub(crate) struct DiskHandle {
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) numbers: AtomicU32,
     pub(crate) dead: AtomicBool,
+    /// The keeper finds no descriptor: the thread is to finish its closed files.
+    pub(crate) lacks_descriptors: AtomicBool,
     pub(crate) totals: Mutex<Totals>,
     pub(crate) notes: Mutex<Vec<String>>,
     /// Pages of the observed files.
@@ -104,6 +106,7 @@ impl DiskHandle {
             inbox: Mutex::default(),
             numbers: AtomicU32::new(0),
             dead: AtomicBool::new(false),
+            lacks_descriptors: AtomicBool::new(false),
             totals: Mutex::default(),
             notes: Mutex::default(),
             observed: Mutex::default(),
@@ -212,6 +215,12 @@ impl DiskHandle {
     /// Sends the disk's thread a message.
     pub(crate) fn post(&self, message: Message) {
         lock(&self.inbox).messages.push_back(message);
+        self.wake();
+    }
+
+    /// Has the thread finish its closed files, for their descriptors.
+    pub(crate) fn finish_closed_files(&self) {
+        self.lacks_descriptors.store(true, Ordering::SeqCst);
         self.wake();
     }
 

@@ -200,6 +200,7 @@ impl DiskThread {
             self.shared.bell.answer();
             self.incomplete = false;
             self.read_inbox();
+            self.finish_closed_files();
             self.drain_kicked();
             let now_ns = self.now_ns();
             if now_ns.saturating_sub(self.swept_ns) >= SWEEP.as_nanos() as u64 {

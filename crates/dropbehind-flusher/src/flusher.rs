@@ -281,7 +281,7 @@ impl Flusher {
         self.inner.generation == dropbehind_linux::fork_generation()
     }
 
-    fn disks(&self) -> Vec<Arc<DiskHandle>> {
+    pub(crate) fn disks(&self) -> Vec<Arc<DiskHandle>> {
         if !self.is_ours() {
             return Vec::new();
         }

@@ -121,8 +121,8 @@ impl Keeper {
         }
     }
 
-    /// Opens a file again. While all descriptors are in use, waits for the disks to finish closed
-    /// files, unless that has taken too long since the last file was opened.
+    /// Opens a file again. While all descriptors are in use, has the disks finish closed files and
+    /// waits for them, unless that has taken too long since the last file was opened.
     fn reopen(&self, request: &Request, waits: &mut bool) -> io::Result<(OwnedFd, Sharing)> {
         let began = Instant::now();
         loop {
@@ -134,6 +134,8 @@ impl Keeper {
                 *waits |= opened.is_ok();
                 return opened;
             }
+            // Each time, since more files may have been closed.
+            request.file.finish_closed_files();
             let ends = self.stopping.load(Ordering::SeqCst);
             *waits = !ends && began.elapsed() < DESCRIPTOR_PATIENCE;
             std::thread::sleep(DESCRIPTOR_PAUSE);

@@ -158,6 +158,13 @@ impl OwnFile {
         })
     }
 
+    /// Has all disks finish their closed files: those share one descriptor table.
+    pub(crate) fn finish_closed_files(&self) {
+        for disk in self.flusher.disks() {
+            disk.finish_closed_files();
+        }
+    }
+
     /// Returns false in the child of a fork: the flusher runs in the parent.
     pub fn is_ours(&self) -> bool {
         self.generation == dropbehind_linux::fork_generation()

@@ -558,6 +558,63 @@ fn makes_small_files_with_few_descriptors() {
     assert_eq!(stats.dropped_bytes, FILES * BYTES, "{stats:?}");
 }
 
+/// Whatever else has the descriptors: open files, or closed ones that the kernel is to write.
+#[test]
+fn closed_files_are_finished_once_no_descriptor_is_left() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    let place = Place::new(Kind::Mounted(Fs::Ext4), 128 * MIB);
+    let status = part("closes_files_beside_open_ones")
+        .env(FILE_VARIABLE, place.path())
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+#[ignore = "a part"]
+fn closes_files_beside_open_ones() {
+    const DESCRIPTORS: u64 = 160;
+    const OPEN: u64 = DESCRIPTORS * 7 / 8;
+    let limit = Rlimit {
+        current: Some(DESCRIPTORS),
+        maximum: Some(DESCRIPTORS),
+    };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    let path = PathBuf::from(std::env::var_os(FILE_VARIABLE).unwrap());
+    for (mode, open, closed) in [
+        (Mode::DONTCACHE, OPEN, DESCRIPTORS),
+        (Mode::NOREUSE, 1, 2 * DESCRIPTORS),
+    ] {
+        let flusher = Flusher::builder().build().unwrap();
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .create(true)
+            .flusher(&flusher)
+            .cache_mode(mode);
+        let make = |number: u64| {
+            let mut file = options
+                .open(path.with_extension(number.to_string()))
+                .unwrap();
+            file.write_all(&[1; 16 << 10]).unwrap();
+            file
+        };
+        let kept: Vec<File> = (0..open).map(make).collect();
+        for file in &kept {
+            assert!(file.settle(PATIENCE).unwrap());
+        }
+        (open..open + closed).for_each(|number| drop(make(number)));
+        assert!(flusher.degraded().is_empty(), "{:?}", flusher.degraded());
+        drop(kept);
+        assert!(flusher.drain(PATIENCE), "{:?}", flusher.stats());
+        let stats = flusher.stats();
+        assert_eq!(
+            stats.dropped_bytes,
+            (open + closed) * (16 << 10),
+            "{stats:?}"
+        );
+    }
+}
+
 #[test]
 fn what_finds_no_descriptor_is_reported_as_left() {
     need!(all Kind::Mounted(Fs::Ext4).needs());

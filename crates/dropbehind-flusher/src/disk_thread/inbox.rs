@@ -1,6 +1,7 @@
 //! Messages from other threads: files that come and go, and requests.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dropbehind_policy::StreamId;
 
@@ -74,6 +75,22 @@ impl DiskThread {
                         self.disk.submit(now_ns, StreamId((*number).into()));
                     }
                 }
+            }
+        }
+    }
+
+    /// Writes and drops what waits of closed files, if their descriptors are needed.
+    pub(super) fn finish_closed_files(&mut self) {
+        if !self.shared.lacks_descriptors.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let now_ns = self.now_ns();
+        for (number, entry) in &mut self.entries {
+            if let Source::Own(own) = &mut entry.source
+                && own.closed
+                && !std::mem::replace(&mut own.finishing, true)
+            {
+                self.disk.flush(now_ns, StreamId((*number).into()));
             }
         }
     }

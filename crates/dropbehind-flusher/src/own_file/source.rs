@@ -81,6 +81,8 @@ pub(crate) struct OwnSource {
     /// Who waits until it is settled.
     pub(crate) settling: Vec<Settled>,
     pub(crate) closed: bool,
+    /// It was flushed once closed, for its descriptor.
+    pub(crate) finishing: bool,
 }
 
 impl OwnSource {
@@ -105,6 +107,7 @@ impl OwnSource {
             appending: false,
             settling: Vec::new(),
             closed: false,
+            finishing: false,
         }
     }
 
