@@ -128,9 +128,11 @@ def reading(path: Path, *, timeout: Optional[float] = 30) -> Iterator[Path]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with Attached(fd) as attached:
-            # A device's status has no size.
-            with attached.reading(0, os.lseek(fd, 0, os.SEEK_END)):
-                yield path
-            attached.settle(timeout)
+            try:
+                # A device's status has no size.
+                with attached.reading(0, os.lseek(fd, 0, os.SEEK_END)):
+                    yield path
+            finally:
+                attached.settle(timeout)
     finally:
         os.close(fd)

@@ -179,6 +179,17 @@ class Residency(Case):
                 self.assertEqual(file.read(), data)
         self.assertEqual(cached_bytes(self.path), 0)
 
+    def test_an_exception_while_reading_by_other_means(self):
+        self.plain(data_of(32 * MIB))
+        for _ in range(5):
+            self.evict()
+            with self.assertRaises(KeyError), dropbehind.reading(self.path) as path:
+                with open(path, "rb") as file:
+                    file.read()
+                raise KeyError
+            # At once, which is sooner than another program could see it.
+            self.assertEqual(dropbehind.stat(self.path).cached_bytes, 0)
+
     def test_attached(self):
         with open(self.path, "wb+", 0) as file, dropbehind.attach(file, random=True) as attached:
             self.assertIsNone(attached.without_effect())
