@@ -98,6 +98,10 @@ class Attached:
         """Ends it. The file stays open, and what was reported is still finished."""
         self._handle.close()
 
+    def __getstate__(self) -> Any:
+        # The end of a copy would detach the file.
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+
     def __enter__(self) -> "Attached":
         return self
 

@@ -207,6 +207,10 @@ class Residency(Case):
             self.assertTrue(attached.settle(PATIENCE))
             self.assertEqual(cached_bytes(self.path), 0)
             self.assertEqual(attached.stats().left_bytes, 0)
+            # The end of a copy would detach it.
+            with self.assertRaises(TypeError):
+                copy.copy(attached)
+            self.assertFalse(attached.wrote(0, 1))
             with self.assertRaises(OSError):
                 attached.synced(OSError(errno.EIO, "no disk"))
         with self.assertRaises(ValueError):
