@@ -35,12 +35,16 @@ fn main() -> io::Result<()> {
         return work(&args[1..]);
     }
     let [path, what, size, block, rest @ ..] = args.as_slice() else {
-        eprintln!("usage: compare PATH write|overwrite|read SIZE_MIB BLOCK_BYTES [RUNS] [WAY...]");
-        std::process::exit(2);
+        usage();
     };
-    let runs = rest
-        .first()
-        .map_or(5, |text| text.parse().expect("a number of runs"));
+    let runs = rest.first().map_or(Ok(5), |text| text.parse());
+    let (Ok(1..), Ok(1..), Ok(runs @ 1..)) = (size.parse::<u64>(), block.parse::<usize>(), runs)
+    else {
+        usage();
+    };
+    if !matches!(what.as_str(), "write" | "overwrite" | "read") {
+        usage();
+    }
     let mut ways: Vec<&str> = rest.iter().skip(1).map(String::as_str).collect();
     if ways.is_empty() {
         ways.extend(WAYS);
@@ -91,6 +95,11 @@ fn main() -> io::Result<()> {
         );
     }
     Ok(())
+}
+
+fn usage() -> ! {
+    eprintln!("usage: compare PATH write|overwrite|read SIZE_MIB BLOCK_BYTES [RUNS] [WAY...]");
+    std::process::exit(2);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -181,9 +190,12 @@ fn sample(child: &mut Child, witness: &fs::File) -> io::Result<(f64, f64)> {
 /// A buffer aligned for `O_DIRECT`.
 fn aligned(bytes: usize) -> &'static mut [u8] {
     let layout = Layout::from_size_align(bytes, 4096).expect("a block size");
-    // SAFETY: the layout has a size (a block size of 0 ends in the parent's
-    // usage), the memory is zeroed, and it is never freed.
-    unsafe { std::slice::from_raw_parts_mut(alloc_zeroed(layout), bytes) }
+    assert!(bytes > 0, "a block size");
+    // SAFETY: the layout has a size, as was just checked.
+    let memory = unsafe { alloc_zeroed(layout) };
+    assert!(!memory.is_null(), "memory for a block");
+    // SAFETY: the memory is there, it is zeroed, and it is never freed.
+    unsafe { std::slice::from_raw_parts_mut(memory, bytes) }
 }
 
 fn work(args: &[String]) -> io::Result<()> {

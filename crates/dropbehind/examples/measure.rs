@@ -7,15 +7,30 @@ use std::time::{Duration, Instant};
 use dropbehind::strategy::Strategy;
 use dropbehind::{Mode, OpenOptions};
 
+fn usage() -> ! {
+    eprintln!("usage: measure FILE write|read MODE SIZE_MIB BLOCK_BYTES [native]");
+    std::process::exit(2);
+}
+
 fn main() -> std::io::Result<()> {
-    let args: Vec<String> = std::env::args().collect();
-    let [_, path, what, mode, size, block, rest @ ..] = args.as_slice() else {
-        eprintln!("usage: measure FILE write|read MODE SIZE_MIB BLOCK_BYTES [native]");
-        std::process::exit(2);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let (path, what, mode, size, block, native) = match args[..] {
+        [path, what @ ("write" | "read"), mode, size, block] => {
+            (path, what, mode, size, block, false)
+        }
+        [path, what @ ("write" | "read"), mode, size, block, "native"] => {
+            (path, what, mode, size, block, true)
+        }
+        _ => usage(),
     };
-    let mode: Mode = mode.parse().expect("a mode");
-    let size_bytes = size.parse::<u64>().expect("MiB") << 20;
-    let mut block = vec![0x5a_u8; block.parse().expect("bytes")];
+    let (Ok(mode), Ok(size_mib @ 1..), Ok(block_bytes @ 1..)) =
+        (mode.parse::<Mode>(), size.parse::<u64>(), block.parse())
+    else {
+        usage();
+    };
+    let size_bytes = size_mib << 20;
+    let mut block = vec![0x5a_u8; block_bytes];
     let write = what == "write";
     let mut options = OpenOptions::new();
     options
@@ -23,7 +38,7 @@ fn main() -> std::io::Result<()> {
         .write(write)
         .create(write)
         .cache_mode(mode);
-    if rest.iter().any(|word| word == "native") {
+    if native {
         options.strategy(Strategy::Native);
     }
     let mut file = options.open(path)?;
@@ -41,6 +56,9 @@ fn main() -> std::io::Result<()> {
             }
         };
         latencies_ns.push(at.elapsed().as_nanos() as u64);
+    }
+    if latencies_ns.is_empty() {
+        return Err(std::io::Error::other("the file is empty"));
     }
     let moved = started.elapsed();
     if write {

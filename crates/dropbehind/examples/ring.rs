@@ -66,6 +66,7 @@ fn push(ring: &mut IoUring, entries: &[squeue::Entry]) {
 }
 
 fn linked_write_and_drop(file: &File) -> io::Result<()> {
+    const WRITE: u64 = 1;
     let block = vec![1; BLOCK_BYTES];
     let fd = types::Fd(file.as_raw_fd());
     let mut ring = IoUring::new(64)?;
@@ -73,6 +74,7 @@ fn linked_write_and_drop(file: &File) -> io::Result<()> {
         let write = opcode::Write::new(fd, block.as_ptr(), BLOCK_BYTES as u32)
             .offset(offset)
             .build()
+            .user_data(WRITE)
             .flags(squeue::Flags::IO_LINK);
         let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
             | libc::SYNC_FILE_RANGE_WRITE
@@ -88,8 +90,16 @@ fn linked_write_and_drop(file: &File) -> io::Result<()> {
             .build();
         push(&mut ring, &[write, write_back, forget]);
         ring.submit_and_wait(3)?;
-        for completion in ring.completion() {
-            check(completion.result())?;
+        let completions = ring.completion();
+        let mut results: Vec<(u64, i32)> = completions
+            .map(|completion| (completion.user_data(), completion.result()))
+            .collect();
+        // What is linked behind a request that fails or falls short is cancelled, and may complete first.
+        results.sort_by_key(|(_, result)| *result == -libc::ECANCELED);
+        for (request, result) in results {
+            if check(result)? < BLOCK_BYTES && request == WRITE {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
         }
     }
     Ok(())

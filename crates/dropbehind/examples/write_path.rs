@@ -30,13 +30,12 @@ fn median_ns(mut write: impl FnMut(&[u8], u64) -> std::io::Result<usize>) -> std
 
 fn main() -> std::io::Result<()> {
     let mut args = std::env::args().skip(1);
-    let Some(path) = args.next() else {
+    let path = args.next();
+    let rounds = args.next().map_or(Ok(7), |text| text.parse::<usize>());
+    let (Some(path), Ok(rounds @ 1..)) = (path, rounds) else {
         eprintln!("usage: write_path FILE [ROUNDS]");
         std::process::exit(2);
     };
-    let rounds: usize = args
-        .next()
-        .map_or(7, |text| text.parse().expect("a number"));
     let plain = std::fs::File::create(&path)?;
     let ours = File::from_std(plain.try_clone()?, Mode::WRITE_BEHIND_ANY)?;
     let mut added_ns = Vec::new();
