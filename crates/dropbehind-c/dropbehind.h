@@ -50,7 +50,8 @@ typedef struct {
   // Those of them that have left the cache again. A closed file without a name counts as gone
   // at once, though its pages stay for as long as somebody else has it open.
   uint64_t dropped_bytes;
-  // Bytes that had been cached before, and were kept.
+  // Bytes that had been cached before, and were kept. What was only read of an open file counts once
+  // the file is settled. Of more than 1024 separate ranges at once, some do not count.
   uint64_t kept_bytes;
   // Bytes that should have been dropped and could not be.
   uint64_t left_bytes;

@@ -22,7 +22,8 @@ pub struct dropbehind_stats {
     /// Those of them that have left the cache again. A closed file without a name counts as gone
     /// at once, though its pages stay for as long as somebody else has it open.
     pub dropped_bytes: u64,
-    /// Bytes that had been cached before, and were kept.
+    /// Bytes that had been cached before, and were kept. What was only read of an open file counts once
+    /// the file is settled. Of more than 1024 separate ranges at once, some do not count.
     pub kept_bytes: u64,
     /// Bytes that should have been dropped and could not be.
     pub left_bytes: u64,

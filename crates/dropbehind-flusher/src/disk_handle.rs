@@ -28,6 +28,8 @@ pub(crate) enum Message {
     Flush(u32, Settled),
     /// A finished read of a file brought in this range, and the file's ring is full.
     Read(u32, ByteRange),
+    /// These ranges of a file were cached before it was read.
+    FoundCached(u32, Vec<ByteRange>),
     /// A program has opened an observed file.
     Reopened(u32),
     /// The last user of an observed file closed it.

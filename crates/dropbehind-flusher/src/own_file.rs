@@ -91,6 +91,9 @@ pub struct OwnFile {
     pub(crate) label: Label,
     registration: AtomicU32,
     counters: Mutex<Stats>,
+    /// Bytes that readers found cached: all that is kept, while they have brought in none. Not below the reader's
+    /// lock, which is held while the disk reads.
+    found_bytes: AtomicU64,
     /// Bytes that readers dropped themselves because the flusher was behind.
     pub(crate) helped_bytes: AtomicU64,
     appends: Mutex<Appends>,
@@ -146,6 +149,7 @@ impl OwnFile {
             label: Label::default(),
             registration: AtomicU32::new(UNREGISTERED),
             counters: Mutex::new(Stats::default()),
+            found_bytes: AtomicU64::new(0),
             helped_bytes: AtomicU64::new(0),
             appends: Mutex::default(),
             furthest: AtomicU64::new(0),
@@ -229,7 +233,8 @@ impl OwnFile {
     pub fn will_read(&self, fd: BorrowedFd<'_>, range: ByteRange) -> Vec<ByteRange> {
         self.claims.claim(range);
         let size_bytes = dropbehind_linux::size_bytes(fd).unwrap_or(0);
-        residency::absent_in(fd, range.intersection(residency::whole(size_bytes)))
+        let inside = range.intersection(residency::whole(size_bytes));
+        lock(&self.reader).look(fd, self, inside)
     }
 
     /// A read that was announced is over; it brought in `brought`.
@@ -457,6 +462,7 @@ impl OwnFile {
         self.claims.release_all();
         self.end_appends(fd);
         if self.await_registration(fd) {
+            self.tell_found();
             self.disk.post(Message::Closed(self.number));
         } else {
             // The keeper may still wait for the file's server.
@@ -507,6 +513,7 @@ impl OwnFile {
         if !self.await_registration(fd) {
             return !self.has_work();
         }
+        self.tell_found();
         let settled = Settled::default();
         self.disk
             .post(Message::Flush(self.number, Settled::clone(&settled)));
@@ -521,6 +528,15 @@ impl OwnFile {
             }
             // Other threads may have read ahead since, and read no further.
             lock(&self.reader).settle(fd, self);
+        }
+    }
+
+    /// Tells the flusher what was cached before it was read.
+    fn tell_found(&self) {
+        let found = lock(&self.reader).take_found();
+        if !found.is_empty() {
+            let found = found.iter().collect();
+            self.disk.post(Message::FoundCached(self.number, found));
         }
     }
 
@@ -551,6 +567,9 @@ impl OwnFile {
         let slot = &self.slot;
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut counters = *lock(&self.counters);
+        if !self.has_work() {
+            counters.kept_bytes = load(&self.found_bytes);
+        }
         if self.is_refused() {
             let mode = Mode::from_bits(self.last_mode.load(Ordering::Relaxed));
             let written = slot.writes.total() * u64::from(mode.drops());

@@ -439,6 +439,11 @@ impl Disk {
         self.with(now_ns, id, |stream, context| stream.read(context, range));
     }
 
+    /// A read of `range` did not bring it in, and it is cached now: what is not ours counts as kept.
+    pub fn read_cached(&mut self, now_ns: u64, id: StreamId, range: ByteRange) {
+        self.with(now_ns, id, |stream, _| stream.read_cached(range));
+    }
+
     /// Whether the file's users say that they write at random places (`POSIX_FADV_RANDOM`):
     /// nothing is then written behind them.
     pub fn advised(&mut self, now_ns: u64, id: StreamId, random: bool) {

@@ -494,6 +494,11 @@ impl Stream {
         }
     }
 
+    /// We read `range`, which is cached.
+    pub(crate) fn read_cached(&mut self, range: ByteRange) {
+        self.ownership.keep_others(range);
+    }
+
     /// The parts of `range` that are ours are clean, and no reader needs them any more.
     pub(crate) fn passed(&mut self, range: ByteRange) {
         if self.phase == Phase::Deleted {

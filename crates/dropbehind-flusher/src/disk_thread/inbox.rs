@@ -1,14 +1,15 @@
 //! Messages from other threads: files that come and go, and requests.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dropbehind_policy::StreamId;
+use dropbehind_policy::{ByteRange, StreamId};
 
 use super::{Attachment, DiskThread, Source};
 use crate::disk_handle::Message;
-use crate::lock;
 use crate::totals::OpenFile;
+use crate::{lock, residency};
 
 impl DiskThread {
     pub(super) fn read_inbox(&mut self) {
@@ -46,6 +47,10 @@ impl DiskThread {
                 }
                 Message::Read(number, range) => {
                     self.disk.read(now_ns, StreamId(number.into()), range);
+                }
+                Message::FoundCached(number, ranges) => {
+                    self.drain(number);
+                    self.count_kept(number, ranges);
                 }
                 Message::Reopened(number) => self.reopened(now_ns, number),
                 Message::LastClosed(number) => self.left(number),
@@ -91,6 +96,22 @@ impl DiskThread {
                 && !std::mem::replace(&mut own.finishing, true)
             {
                 self.disk.flush(now_ns, StreamId((*number).into()));
+            }
+        }
+    }
+
+    /// Counts what is still cached of these ranges as kept, unless it is ours after all.
+    fn count_kept(&mut self, number: u32, ranges: Vec<ByteRange>) {
+        let (now_ns, id) = (self.now_ns(), StreamId(number.into()));
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        let Ok(file) = entry.description.open() else {
+            return;
+        };
+        for range in ranges {
+            for cached in residency::resident_in(file.as_fd(), range).unwrap_or_default() {
+                self.disk.read_cached(now_ns, id, cached);
             }
         }
     }

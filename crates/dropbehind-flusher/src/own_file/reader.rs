@@ -20,8 +20,8 @@ use dropbehind_linux::{
     Access, FsKind, LargeRead, advise_access, cached_pages, drop_clean, filesystem, huge_page_size,
     page_size, will_need,
 };
-use dropbehind_policy::ByteRange;
 use dropbehind_policy::range::round_up;
+use dropbehind_policy::{ByteRange, RangeSet};
 
 use super::OwnFile;
 use super::fetchers::{Fetch, Fetched};
@@ -53,6 +53,8 @@ const APPEAR_STEP: Duration = Duration::from_micros(20);
 /// and the one being read, this stays below 16 MiB. A long read at the position is one call, and
 /// has all that it reads in the cache at once.
 const HELP_BYTES: u64 = 2 << 20;
+/// Separate ranges that were cached before they were read: beyond this many, they are not counted.
+const FOUND_MOST: usize = 1024;
 /// A chunk that was read ahead, and which parts of it are ours.
 #[derive(Debug)]
 struct Chunk {
@@ -141,6 +143,8 @@ pub struct Reader {
     reading: u32,
     /// The last of them hands over everything that was read ahead.
     settles: bool,
+    /// What was cached before it was read, and has not been told to the flusher.
+    found: RangeSet,
     /// What the stream's read would claim, while no other read is under way: until one begins,
     /// nobody gives up the chunks that it reads.
     unclaimed: ByteRange,
@@ -162,6 +166,7 @@ impl Reader {
             random,
             reading: 0,
             settles: false,
+            found: RangeSet::new(),
             unclaimed: ByteRange::default(),
         }
     }
@@ -211,7 +216,7 @@ impl Reader {
             let end = end.min(file_end).max(pages.end);
             let claimed = ByteRange::new(pages.start, end);
             file.claims.claim(claimed);
-            let once = fetch(fd, pages, read_ahead.call_bytes);
+            let once = self.fetch(fd, file, pages, read_ahead.call_bytes);
             let all_new = once.iter().map(|part| part.len()).sum::<u64>() >= pages.len();
             let beyond = match all_new {
                 true => Vec::new(),
@@ -284,6 +289,51 @@ impl Reader {
         }
     }
 
+    /// Has the kernel read `range` in steps of `step_bytes`. Returns the parts that were not cached
+    /// before.
+    fn fetch(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        file: &OwnFile,
+        range: ByteRange,
+        step_bytes: u64,
+    ) -> Vec<ByteRange> {
+        let absent = self.look(fd, file, range);
+        for part in &absent {
+            fetch(fd, *part, step_bytes);
+        }
+        absent
+    }
+
+    /// The parts of `range` that are not cached; none if that is unknown. Remembers the others.
+    pub(super) fn look(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        file: &OwnFile,
+        range: ByteRange,
+    ) -> Vec<ByteRange> {
+        let Ok(cached) = residency::resident_in(fd, range) else {
+            return Vec::new();
+        };
+        let cached: RangeSet = cached.into_iter().collect();
+        // What was read ahead is ours, and not reported yet.
+        let ahead = self.ahead.iter().flat_map(|chunk| &chunk.brought);
+        let ahead: RangeSet = ahead.copied().collect();
+        for part in cached.iter().flat_map(|part| ahead.gaps_of(part)) {
+            if self.found.count() < FOUND_MOST {
+                self.found.insert(part);
+            }
+        }
+        let found_bytes = self.found.bytes();
+        file.found_bytes.store(found_bytes, Ordering::Relaxed);
+        cached.gaps_of(range).collect()
+    }
+
+    /// Takes what was cached before it was read.
+    pub(super) fn take_found(&mut self) -> RangeSet {
+        std::mem::take(&mut self.found)
+    }
+
     /// Fetches chunk after chunk until `wanted` is reached.
     fn fetch_until(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, wanted: u64, file_end: u64) {
         while self.ahead_end < wanted {
@@ -299,11 +349,12 @@ impl Reader {
 
     fn fetch_ahead(&mut self, fd: BorrowedFd<'_>, file: &Arc<OwnFile>, range: ByteRange) -> Chunk {
         let large = self.fetch_large(fd, file, range);
+        let call_bytes = self.read_ahead(file).call_bytes;
         Chunk {
             range,
             brought: match large {
                 Some(_) => vec![range],
-                None => fetch(fd, range, self.read_ahead(file).call_bytes),
+                None => self.fetch(fd, file, range, call_bytes),
             },
             fetch: large,
             entered: false,
@@ -448,20 +499,12 @@ fn drop_read(fd: BorrowedFd<'_>, file: &OwnFile, range: ByteRange) {
 }
 
 /// Has the kernel read `range` in steps of `step_bytes`, which is what it reads in one call.
-/// Returns the parts that were not cached before.
-fn fetch(fd: BorrowedFd<'_>, range: ByteRange, step_bytes: u64) -> Vec<ByteRange> {
-    if range.is_empty() {
-        return Vec::new();
+fn fetch(fd: BorrowedFd<'_>, range: ByteRange, step_bytes: u64) {
+    let mut at = range.start;
+    while at < range.end {
+        let end = range.end.min(at + step_bytes);
+        // If this fails, the read itself fetches the pages.
+        let _ = will_need(fd, at, end - at);
+        at = end;
     }
-    let brought = residency::absent_in(fd, range);
-    for part in &brought {
-        let mut at = part.start;
-        while at < part.end {
-            let end = part.end.min(at + step_bytes);
-            // If this fails, the read itself fetches the pages.
-            let _ = will_need(fd, at, end - at);
-            at = end;
-        }
-    }
-    brought
 }

@@ -20,7 +20,7 @@ pub(super) struct Ownership {
     traced: Traced,
     /// Brought in by us, and not dropped yet.
     ours: RangeSet,
-    /// Written by us and kept; each byte is counted once.
+    /// Written or read by us and kept; each byte is counted once.
     kept: RangeSet,
     /// What the pages show: the rest is 0.
     counters: Stats,
@@ -113,9 +113,14 @@ impl Ownership {
         }
         self.note_peak();
         if brought_bytes < range.len() {
-            for part in self.ours.gaps_of(range) {
-                self.counters.kept_bytes += self.kept.insert(part);
-            }
+            self.keep_others(range);
+        }
+    }
+
+    /// `range` is used by us, and what of it is not ours was cached before.
+    pub(super) fn keep_others(&mut self, range: ByteRange) {
+        for part in self.ours.gaps_of(range) {
+            self.counters.kept_bytes += self.kept.insert(part);
         }
     }
 

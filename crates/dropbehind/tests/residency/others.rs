@@ -6,18 +6,21 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dropbehind::{File, Mode, OpenOptions};
-use dropbehind_testbed::reclaim::in_some_attempt;
+use dropbehind::flusher::Flusher;
+use dropbehind::{File, Mode, OpenOptions, Stats};
+use dropbehind_testbed::reclaim::{Gone, Reclaim, in_some_attempt};
 use dropbehind_testbed::{pattern, residency};
 
 use crate::accounts::{all_kept, assert_balanced, open_to_overwrite, settle};
 use crate::common::{
-    Dice, KIB, MIB, Place, cached_bytes, check_on_disk, read_pattern, write_pattern,
+    Dice, KIB, MIB, PATIENCE, Place, cached_bytes, check_on_disk, read_pattern, write_pattern,
 };
 use crate::reads::{long_reads, random_reads};
 
 everywhere! {
     a_read_keeps_exactly_what_others_had: 32;
+    a_read_counts_what_it_found_at_the_close: 32;
+    a_read_of_what_is_cached_counts_it_as_kept: 16;
     an_overwrite_keeps_exactly_what_others_had: 32;
     an_overwrite_without_read_permission_keeps_exactly_what_others_had: 32;
     an_overwrite_after_a_read_keeps_exactly_what_others_had: 32;
@@ -59,6 +62,8 @@ fn a_read_keeps_exactly_what_others_had(place: &Place) {
     in_some_attempt(|reclaim| {
         residency::evict(&path);
         let before = warm_half(&path, place.size_bytes());
+        let warm = before.iter().filter(|page| **page).count() as u64;
+        let warm_bytes = warm * residency::page_bytes();
         let mut file = File::open(&path).unwrap();
         for block_bytes in [64 * KIB, 4 * KIB, 5 * MIB] {
             file.seek(SeekFrom::Start(0)).unwrap();
@@ -67,8 +72,50 @@ fn a_read_keeps_exactly_what_others_had(place: &Place) {
             settle(&file);
             assert_balanced(&file.stats());
             all_kept(reclaim, &path, &before, &file)?;
+            kept_is(reclaim, &path, &file.stats(), warm_bytes)?;
         }
         Ok(())
+    });
+}
+
+/// Fails if the file counts more as kept. Returns an error if it counts less, beyond what the kernel
+/// took.
+fn kept_is(reclaim: &Reclaim, path: &Path, stats: &Stats, warm_bytes: u64) -> Result<(), Gone> {
+    assert!(stats.kept_bytes <= warm_bytes, "{warm_bytes}: {stats:?}");
+    reclaim.stays(path, stats.kept_bytes, warm_bytes)
+}
+
+fn a_read_counts_what_it_found_at_the_close(place: &Place) {
+    let path = place.cold_file(1);
+    in_some_attempt(|reclaim| {
+        residency::evict(&path);
+        let before = warm_half(&path, place.size_bytes());
+        let warm = before.iter().filter(|page| **page).count() as u64;
+        let flusher = Flusher::builder().build().unwrap();
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).flusher(&flusher).open(&path).unwrap();
+        read_pattern(&mut file, 1, 64 * KIB);
+        // A device's last close empties its cache.
+        let _witness = std::fs::File::open(&path).unwrap();
+        drop(file);
+        assert!(flusher.drain(PATIENCE));
+        kept_is(
+            reclaim,
+            &path,
+            &flusher.stats(),
+            warm * residency::page_bytes(),
+        )
+    });
+}
+
+/// Nothing of it is ours, so the flusher never hears of the file.
+fn a_read_of_what_is_cached_counts_it_as_kept(place: &Place) {
+    let path = place.cold_file(1);
+    in_some_attempt(|reclaim| {
+        residency::warm(&path, 0..place.size_bytes());
+        let mut file = File::open(&path).unwrap();
+        read_pattern(&mut file, 1, 64 * KIB);
+        kept_is(reclaim, &path, &file.stats(), place.size_bytes())
     });
 }
 

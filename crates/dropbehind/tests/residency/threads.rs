@@ -3,6 +3,7 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::time::Duration;
 
+use dropbehind::flusher::Flusher;
 use dropbehind::{File, OpenOptions};
 
 use crate::accounts::{assert_balanced, settle};
@@ -11,6 +12,33 @@ use dropbehind_testbed::residency;
 
 everywhere! {
     threads_that_do_everything_leave_nothing: 32;
+    what_readers_of_two_flushers_leave_is_counted: 96;
+}
+
+/// As two programs do, whose flushers know nothing of each other: one drops what the other is about
+/// to read, and then the kernel reads ahead.
+fn what_readers_of_two_flushers_leave_is_counted(place: &Place) {
+    let path = place.cold_file(1);
+    for _ in 0..4 {
+        residency::evict(&path);
+        let files = [(); 2].map(|()| {
+            let flusher = Flusher::builder().build().unwrap();
+            let mut options = OpenOptions::new();
+            options.read(true).flusher(&flusher).open(&path).unwrap()
+        });
+        std::thread::scope(|scope| {
+            for mut file in &files {
+                scope.spawn(move || {
+                    let mut block = vec![0; 64 << 10];
+                    while file.read(&mut block).unwrap() > 0 {}
+                    settle(file);
+                });
+            }
+        });
+        let kept_bytes: u64 = files.iter().map(|file| file.stats().kept_bytes).sum();
+        let cached_bytes = cached_bytes(&path);
+        assert!(cached_bytes <= kept_bytes, "{cached_bytes} of {kept_bytes}");
+    }
 }
 
 const ROUNDS: u64 = 20;
