@@ -115,7 +115,7 @@ void dropbehind_read_done(dropbehind_attached *attached, dropbehind_reading *rea
 // Drops the clean pages of a range that were not cached before the file was attached, and
 // returns how many bytes left the cache. A length of 0 means to the end of the file.
 //
-// Errors: those of posix_fadvise(2) and cachestat(2).
+// Errors: those of `dropbehind_drop`.
 int64_t dropbehind_attached_drop(dropbehind_attached *attached, int64_t offset, int64_t length);
 
 // Reports what an fsync(2) or fdatasync(2) of the caller's has returned: 0, or an error's number
@@ -216,7 +216,8 @@ int dropbehind_settle(dropbehind_file *file, int timeout_ms);
 // file's I/O are kept; in the others all clean pages go.
 //
 // Errors: those of posix_fadvise(2) and cachestat(2); EIO or ENOSPC if writing back the file
-// failed, so that the cache may have the only copy: nothing goes then.
+// failed, so that the cache may have the only copy: nothing goes then. EAGAIN if the mode
+// keeps pages and no thread can be started to ask about that.
 int64_t dropbehind_drop(dropbehind_file *file, int64_t offset, int64_t length);
 
 // Counts the cached pages of a range in bytes. A length of 0 means to the end of the file.

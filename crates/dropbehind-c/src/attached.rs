@@ -119,7 +119,7 @@ pub unsafe extern "C" fn dropbehind_read_done(
 /// Drops the clean pages of a range that were not cached before the file was attached, and
 /// returns how many bytes left the cache. A length of 0 means to the end of the file.
 ///
-/// Errors: those of posix_fadvise(2) and cachestat(2).
+/// Errors: those of `dropbehind_drop`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dropbehind_attached_drop(
     attached: *mut dropbehind_attached,

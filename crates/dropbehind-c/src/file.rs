@@ -348,7 +348,8 @@ pub(crate) fn range(offset: i64, length: i64) -> io::Result<Range<u64>> {
 /// file's I/O are kept; in the others all clean pages go.
 ///
 /// Errors: those of posix_fadvise(2) and cachestat(2); EIO or ENOSPC if writing back the file
-/// failed, so that the cache may have the only copy: nothing goes then.
+/// failed, so that the cache may have the only copy: nothing goes then. EAGAIN if the mode
+/// keeps pages and no thread can be started to ask about that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dropbehind_drop(
     file: *mut dropbehind_file,

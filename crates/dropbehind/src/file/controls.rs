@@ -40,7 +40,8 @@ impl File {
     /// Those of `posix_fadvise(2)` and `cachestat(2)`. `EIO`, `ENOSPC` or the like if writing back the
     /// file failed: the cache may have the only copy, so nothing goes. File systems other than ext4,
     /// xfs and btrfs cannot be asked for that. If another process has received the error already, by
-    /// an `fsync` for instance, this process does not learn of it.
+    /// an `fsync` for instance, this process does not learn of it. `EAGAIN` if the mode keeps pages and no
+    /// thread can be started to ask about that.
     pub fn drop_behind(&self, range: Range<u64>) -> io::Result<DropOutcome> {
         let line = self.line();
         operations::drop_behind(
