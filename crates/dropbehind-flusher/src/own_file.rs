@@ -234,7 +234,11 @@ impl OwnFile {
         self.claims.claim(range);
         let size_bytes = dropbehind_linux::size_bytes(fd).unwrap_or(0);
         let inside = range.intersection(residency::whole(size_bytes));
-        lock(&self.reader).look(fd, self, inside)
+        match self.reader.try_lock() {
+            Ok(mut reader) => reader.look(fd, self, inside),
+            // Another thread's read waits for the disk; this one must not. It counts nothing as kept.
+            Err(_) => residency::absent_in(fd, inside),
+        }
     }
 
     /// A read that was announced is over; it brought in `brought`.
