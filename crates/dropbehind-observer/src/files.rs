@@ -268,9 +268,6 @@ impl Files {
     pub(crate) fn begin_round(&mut self) {
         self.round += 1;
         self.crowded.clear();
-        if self.inodes.forget_long_ago() {
-            self.unknown_opened();
-        }
         self.programs.begin_round();
         self.begin_searches();
     }
@@ -576,7 +573,7 @@ impl Files {
                 // A file whose open event is still unread is no stranger.
                 let found = (!self.opens_wait).then(|| self.find_stranger(process, inode));
                 match found.flatten() {
-                    Some(number) if self.has_namesakes(inode) => {
+                    Some(number) if self.shares_number(number) => {
                         self.brought_of_one(inode, &[number], process, range);
                     }
                     Some(number) => self.brought_of(number, process, range),
@@ -595,7 +592,7 @@ impl Files {
                     }
                 }
             }
-            [number] if !self.has_namesakes(inode) => self.brought_of(number, process, range),
+            [number] if !self.shares_number(number) => self.brought_of(number, process, range),
             ref several => {
                 let several = several.to_vec();
                 self.brought_of_one(inode, &several, process, range);

@@ -1,7 +1,6 @@
 //! Inodes as the kernel's tracepoints name them, and the files that have them.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
+use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -15,72 +14,95 @@ use dropbehind_policy::Inode;
 /// Stands for the kernel's own superblock that block devices' inodes belong to.
 const BLOCK_DEVICES: u32 = u32::MAX;
 
-/// Places for inodes, 1 MiB of them.
-const PLACES: usize = 1 << 18;
+/// From this many files on, a generation is over.
+const MANY: usize = 1 << 17;
+/// A generation holds no more than this many, in 4.25 MiB: as many as a table of 2^18 places takes.
+const MOST: usize = (1 << 18) / 8 * 7;
+/// Files are remembered for this long, and at most twice as long, since all numbers would be
+/// shared in time. Those that are open for longer are found again in `/proc`.
+const GENERATION: Duration = Duration::from_secs(3600);
 /// Stands for several subvolumes.
 const SEVERAL: u32 = u32::MAX;
-/// Places are remembered for this long, and at most twice as long. Otherwise, all of them would
-/// stand for several subvolumes in time. Files that are open for longer are found again in
-/// `/proc`.
-const GENERATION: Duration = Duration::from_secs(3600);
 
-/// The subvolumes in which files were open, by superblock and inode number: on btrfs, files in
-/// different ones may share both, and the trace does not tell them apart. Users choose how many
-/// files they open, so inodes share a fixed number of places, and some seem to be several files'
-/// that are not.
+/// The subvolumes in which files were open: on btrfs, files in different ones may share superblock
+/// and inode number, and the trace does not tell them apart.
+///
+/// Users choose how many files they open. So what was open before the last generation is
+/// forgotten as soon as a search has found what of it still is.
 #[derive(Debug, Default)]
 struct Subvolumes {
-    hasher: RandomState,
-    /// Each holds a subvolume's device, [`SEVERAL`], or 0.
-    places: Vec<u32>,
-    /// Those of the generation before.
-    before: Vec<u32>,
+    now: Generation,
+    before: Generation,
+    /// What is forgotten at the end of the search that is under way.
+    ending: Generation,
     /// When this generation began.
     since: Option<Instant>,
 }
 
-impl Subvolumes {
-    /// The superblock is 0 where it is not known.
-    fn place(&self, superblock: u32, number: u64) -> usize {
-        let hash = self.hasher.hash_one((superblock, number));
-        usize::try_from(hash % PLACES as u64).unwrap_or(0)
+/// Files that were opened in some time.
+#[derive(Debug, Default)]
+struct Generation {
+    /// Subvolumes, or [`SEVERAL`], by [`Key`].
+    files: HashMap<Key, u32>,
+    /// There were more than it holds.
+    is_incomplete: bool,
+}
+
+/// Superblock and inode number in 12 bytes. The superblock is 0 where it is not known.
+type Key = [u32; 3];
+
+fn key(superblock: u32, number: u64) -> Key {
+    [superblock, (number >> 32) as u32, number as u32]
+}
+
+impl Generation {
+    fn opened(&mut self, key: Key, subvolume: u32) {
+        if let Some(held) = self.files.get_mut(&key) {
+            if *held != subvolume {
+                *held = SEVERAL;
+            }
+        } else if self.files.len() < MOST {
+            self.files.insert(key, subvolume);
+        } else {
+            self.is_incomplete = true;
+        }
     }
 
-    /// Begins another generation, if it is time. Returns whether it did.
-    fn age(&mut self, now: Instant) -> bool {
+    /// Returns whether this number may have been opened in another subvolume than this one.
+    fn has_another(&self, superblock: u32, number: u64, subvolume: u32) -> bool {
+        let held = [superblock, 0].map(|superblock| self.files.get(&key(superblock, number)));
+        let mut held = held.into_iter().flatten();
+        self.is_incomplete || held.any(|held| *held != subvolume)
+    }
+}
+
+impl Subvolumes {
+    /// Returns whether to begin another generation, and to search for all that is open.
+    fn is_over(&self, now: Instant) -> bool {
         let is_old = self.since.is_some_and(|since| now - since >= GENERATION);
-        if is_old {
-            self.before = std::mem::take(&mut self.places);
-            self.since = Some(now);
-        }
-        is_old
+        is_old || self.now.files.len() >= MANY || self.now.is_incomplete
+    }
+
+    fn begin_another(&mut self, now: Instant) {
+        self.ending = std::mem::take(&mut self.before);
+        self.before = std::mem::take(&mut self.now);
+        self.since = Some(now);
+    }
+
+    /// What was open when this generation began, and still is, was found by now.
+    fn have_searched(&mut self) {
+        self.ending = Generation::default();
+        self.before.is_incomplete = false;
     }
 
     fn opened(&mut self, superblock: u32, subvolume: u32, number: u64) {
         self.since.get_or_insert_with(Instant::now);
-        self.places.resize(PLACES, 0);
-        let place = self.place(superblock, number);
-        let held = &mut self.places[place];
-        *held = match *held {
-            0 => subvolume,
-            held if held == subvolume => subvolume,
-            _ => SEVERAL,
-        };
+        self.now.opened(key(superblock, number), subvolume);
     }
 
-    /// Returns whether files of several subvolumes may have this number.
-    fn share(&self, superblock: u32, number: u64) -> bool {
-        let held = |superblock| {
-            let place = self.place(superblock, number);
-            let of = |places: &[u32]| places.get(place).copied().unwrap_or(0);
-            match (of(&self.places), of(&self.before)) {
-                (held, 0) | (0, held) => held,
-                (held, before) if held == before => held,
-                _ => SEVERAL,
-            }
-        };
-        let (known, unknown) = (held(superblock), held(0));
-        known == SEVERAL || unknown != 0 && unknown != known
+    fn has_another(&self, superblock: u32, number: u64, subvolume: u32) -> bool {
+        let mut generations = [&self.now, &self.before, &self.ending].into_iter();
+        generations.any(|of| of.has_another(superblock, number, subvolume))
     }
 }
 
@@ -128,10 +150,28 @@ impl Inodes {
         self.has_subvolumes = mounts.any(|mount| types.contains(&mount.filesystem.as_str()));
     }
 
-    /// Forgets what was open long ago, if it is time. Returns whether it did: then what is still
-    /// open has to be [found](Self::found_open) again.
-    pub(crate) fn forget_long_ago(&mut self) -> bool {
-        self.subvolumes.age(Instant::now())
+    /// Returns whether so much was opened, or so long ago, that some is to be forgotten.
+    pub(crate) fn have_many(&self) -> bool {
+        self.subvolumes.is_over(Instant::now())
+    }
+
+    /// Returns whether files were opened that found no room, so that any may share a number.
+    pub(crate) fn have_too_many(&self) -> bool {
+        self.subvolumes.now.is_incomplete
+    }
+
+    /// A search for all that is open begins. At its end, all else that was opened long ago is
+    /// forgotten.
+    pub(crate) fn search_begins(&mut self) {
+        let now = Instant::now();
+        if self.subvolumes.is_over(now) {
+            self.subvolumes.begin_another(now);
+        }
+    }
+
+    /// No search is under way any more.
+    pub(crate) fn search_ends(&mut self) {
+        self.subvolumes.have_searched();
     }
 
     /// Converts what a tracepoint names to an inode as named here.
@@ -199,9 +239,12 @@ impl Inodes {
         is_made_up(inode.device)
     }
 
-    /// Returns whether files of several subvolumes may have this inode's number, and were open.
-    pub(crate) fn may_be_shared(&self, inode: Inode) -> bool {
-        is_made_up(inode.device) && self.subvolumes.share(inode.device, inode.number)
+    /// Returns whether a file of another subvolume than this one may have this inode's number,
+    /// and was open.
+    pub(crate) fn may_be_shared(&self, inode: Inode, subvolume: u64) -> bool {
+        let subvolume = kernel_device(subvolume);
+        let Inode { device, number } = inode;
+        is_made_up(device) && self.subvolumes.has_another(device, number, subvolume)
     }
 
     /// The device by which tracepoints name this inode, if known.
@@ -262,19 +305,65 @@ mod tests {
     fn subvolumes_are_told_apart_again_once_one_of_them_was_left_alone() {
         let mut subvolumes = Subvolumes::default();
         let began = Instant::now();
-        assert!(!subvolumes.age(began));
+        assert!(!subvolumes.is_over(began));
         subvolumes.opened(1, 2, 10);
+        assert!(!subvolumes.has_another(1, 10, 2));
         subvolumes.opened(1, 3, 10);
-        assert!(subvolumes.share(1, 10));
         let later = |hours| began + Duration::from_secs(1) + hours * GENERATION;
-        assert!(subvolumes.age(later(1)));
-        subvolumes.opened(1, 2, 10);
-        assert!(subvolumes.share(1, 10), "it may still be open there");
-        assert!(!subvolumes.age(later(1)));
-        assert!(subvolumes.age(later(2)));
-        assert!(!subvolumes.share(1, 10));
-        subvolumes.opened(1, 3, 10);
-        assert!(subvolumes.share(1, 10));
+        for hours in 1..3 {
+            assert!(subvolumes.is_over(later(hours)));
+            subvolumes.begin_another(later(hours));
+            assert!(!subvolumes.is_over(later(hours)));
+            subvolumes.opened(1, 2, 10);
+            assert!(
+                subvolumes.has_another(1, 10, 2),
+                "it may still be open there"
+            );
+            if hours == 1 {
+                subvolumes.have_searched();
+                assert!(subvolumes.has_another(1, 10, 2), "it was open not long ago");
+            }
+        }
+        subvolumes.have_searched();
+        assert!(!subvolumes.has_another(1, 10, 2));
+        assert!(subvolumes.has_another(1, 10, 3));
+    }
+
+    #[test]
+    fn other_files_share_no_number() {
+        let mut subvolumes = Subvolumes::default();
+        for number in 0..MANY as u64 {
+            subvolumes.opened(1, 2, number);
+        }
+        let shares = |subvolumes: &Subvolumes, superblock, subvolume| {
+            let mut numbers = 0..MANY as u64;
+            numbers.any(|number| subvolumes.has_another(superblock, number, subvolume))
+        };
+        assert!(!shares(&subvolumes, 1, 2));
+        assert!(!shares(&subvolumes, 4, 5));
+        // Where the superblock of one is not known, it may be the other one's.
+        subvolumes.opened(0, 6, 10);
+        assert!(subvolumes.has_another(1, 10, 2) && subvolumes.has_another(4, 10, 5));
+    }
+
+    #[test]
+    fn what_finds_no_room_may_be_any_file_until_a_search_has_found_it() {
+        let mut subvolumes = Subvolumes::default();
+        let now = Instant::now();
+        for number in 0..MOST as u64 {
+            assert_eq!(subvolumes.is_over(now), number >= MANY as u64);
+            subvolumes.opened(1, 2, number);
+        }
+        assert!(!subvolumes.has_another(1, 0, 2) && !subvolumes.has_another(4, 7, 5));
+        let bytes = subvolumes.now.files.capacity() * size_of::<(Key, u32)>();
+        assert!(bytes < 4 << 20, "{bytes}");
+        subvolumes.opened(1, 2, MOST as u64);
+        assert!(subvolumes.has_another(1, 0, 2) && subvolumes.has_another(4, 7, 5));
+        subvolumes.begin_another(now);
+        assert!(subvolumes.has_another(4, 7, 5), "it may be open");
+        subvolumes.have_searched();
+        assert!(!subvolumes.has_another(1, 0, 2) && !subvolumes.has_another(4, 7, 5));
+        assert!(subvolumes.has_another(1, 0, 3));
     }
 
     /// Users choose inode numbers on file systems of their own, and hide their mounts.

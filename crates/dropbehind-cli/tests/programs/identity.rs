@@ -355,6 +355,52 @@ fn pages_of_others_stay_beside_a_file_with_a_lease() {
     ]]);
 }
 
+/// Files of another btrfs, of which no rule wants any.
+const OTHERS: usize = 40_000;
+
+#[test]
+fn files_are_dropped_however_many_others_were_opened() {
+    need!(Need::Trace);
+    need!(all Bed::needs(Fs::Btrfs, &["python3"]));
+    let (bed, others) = (Bed::on(Fs::Btrfs), Bed::on(Fs::Btrfs));
+    bed.input("for name in {1..100}; do head -c 256K /dev/urandom >$name; done");
+    others.input(&format!("seq {OTHERS} | xargs touch"));
+    let input = std::fs::canonicalize(bed.file("input")).unwrap();
+    let user = User::new();
+    let mut watch = watch_with(&user, &format!("path = \"{}/*\"", input.display()));
+    // In steps, since the kernel's queue of events has an end.
+    let left = others.runs(
+        "",
+        "input",
+        "python3 -c '
+import os, time
+for name in os.listdir():
+    os.close(os.open(name, os.O_RDONLY))
+    if name.endswith(\"00\"): time.sleep(0.005)
+'",
+    );
+    assert_eq!(left.code, Some(0), "{left:?}");
+    bed.cools("input");
+    let mut names: Vec<String> = (1..=100).map(|name| name.to_string()).collect();
+    let mut looks = 0;
+    wait_for("all are dropped", || {
+        // On a busy machine, the watch may lose events and keep some.
+        if looks % 500 == 0 {
+            println!("look {looks}: {names:?}, {}", watch.log());
+            for name in &names {
+                evict(&input.join(name));
+                std::fs::read(input.join(name)).unwrap();
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        looks += 1;
+        assert!(looks < 3000, "{names:?} stay, {}", watch.log());
+        names.retain(|name| cached(&input.join(name)).unwrap().cached_pages > 0);
+        names.is_empty()
+    });
+    assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
+}
+
 /// What a run's program reads of a file that is not to be observed is not remembered for
 /// another one.
 #[test]

@@ -228,7 +228,7 @@ impl Files {
         let opened_size_bytes = if is_new { 0 } else { info.size_bytes };
         let before = match self.trace.is_some() {
             true => self
-                .has_namesakes(inode)
+                .has_namesakes(inode, pages_info.id.device)
                 .then(|| CacheMap::now(file.as_fd())),
             false => {
                 let now = || resident_at_open(file.as_fd(), opened_size_bytes);
@@ -257,7 +257,7 @@ impl Files {
         };
         let mut open = OpenFile::new(info, inode, file, overlay, path, settings);
         (open.opened_size_bytes, open.before) = (opened_size_bytes, before);
-        open.disk = disk;
+        (open.disk, open.subvolume) = (disk, pages_info.id.device);
         open.rule = self.rules.rules.rule_name(settings.rule);
         open.mode_rule.clone_from(&open.rule);
         open.remember(User {

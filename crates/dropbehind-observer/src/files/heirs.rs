@@ -37,6 +37,8 @@ pub(super) struct Heirs {
     refused: bool,
     /// Some process may have a file open of which nobody knows, not even which one it is.
     unknown: bool,
+    /// So it is until all of these were looked at.
+    may_be_unknown: bool,
     /// When that was last searched for.
     searched: Option<Instant>,
 }
@@ -70,6 +72,7 @@ impl Files {
     pub(crate) fn inherit(&mut self, process: i32) {
         let writable = false;
         let heir = Heir { process, writable };
+        self.heirs.may_be_unknown = true;
         // A search that has not begun finds what was opened meanwhile.
         if !self.heirs.waiting.contains(&heir) {
             self.heirs.waiting.push_back(heir);
@@ -79,6 +82,12 @@ impl Files {
     /// After events were lost, searches for files that are open for writing. Known files may
     /// have been closed.
     pub(crate) fn find_again(&mut self) {
+        self.heirs.may_be_unknown = true;
+        self.look_at_all();
+        self.doubt_all();
+    }
+
+    fn look_at_all(&mut self) {
         let writable = true;
         // Processes that wait already keep their place, even if this happens all the time.
         let waiting: HashSet<Heir> = self.heirs.waiting.iter().copied().collect();
@@ -88,7 +97,6 @@ impl Files {
         let heirs = others.map(|process| Heir { process, writable });
         let new = heirs.filter(|heir| !waiting.contains(heir));
         self.heirs.waiting.extend(new);
-        self.doubt_all();
     }
 
     /// The event of an open could not be delivered, because the file has a lease, say. It may
@@ -99,7 +107,7 @@ impl Files {
 
     /// Returns whether some file may be open of which nobody knows.
     pub(super) fn may_miss_files(&self) -> bool {
-        self.have_heirs() || self.heirs.unknown
+        self.have_heirs() && self.heirs.may_be_unknown || self.heirs.unknown
     }
 
     /// Returns whether there is more to look at.
@@ -110,17 +118,30 @@ impl Files {
     /// Takes one step.
     pub(crate) fn look_at_heirs(&mut self) {
         let searched = self.heirs.searched;
-        if self.heirs.unknown
+        let (unknown, many) = (self.heirs.unknown, self.inodes.have_many());
+        if (unknown || many)
             && !self.have_heirs()
             && searched.is_none_or(|searched| searched.elapsed() >= PAUSE)
         {
-            self.heirs.unknown = false;
             self.heirs.searched = Some(Instant::now());
-            self.find_again();
+            if self.inodes.have_too_many() {
+                lock(&self.board).note(
+                    "more files were opened on btrfs than can be remembered: until all that is \
+                     open was looked through, some that were to be dropped stayed cached",
+                );
+            }
+            self.inodes.search_begins();
+            match unknown {
+                true => self.find_again(),
+                false => self.look_at_all(),
+            }
+            self.heirs.unknown = false;
         }
         let budget = Budget::new(STEP);
         while budget.lasts() {
             let Some(found) = self.heirs.next() else {
+                self.heirs.may_be_unknown = false;
+                self.inodes.search_ends();
                 return;
             };
             self.strangers.limit_reached |= self.heirs.limit.is_reached();

@@ -15,14 +15,20 @@ const SEVERAL_MAX: usize = 8;
 const NAMED_MAX: usize = 1 << 14;
 
 impl Files {
-    /// Returns whether another file that is or was open, known or not, may have the same inode
-    /// number. While a watch still looks for open files, any may.
-    pub(super) fn has_namesakes(&self, inode: Inode) -> bool {
+    /// Returns whether another file that is or was open, known or not, may have the inode number
+    /// of this one in this subvolume. While a watch still looks for open files, any may.
+    pub(super) fn has_namesakes(&self, inode: Inode, subvolume: u64) -> bool {
         let may_be_shared = || match self.may_miss_files() && !self.programs.are_of_a_run() {
             true => self.inodes.may_have_subvolumes(inode),
-            false => self.inodes.may_be_shared(inode),
+            false => self.inodes.may_be_shared(inode, subvolume),
         };
         self.trace.is_some() && may_be_shared()
+    }
+
+    /// The same of a known file.
+    pub(super) fn shares_number(&self, number: FileNumber) -> bool {
+        let open = self.files.get(&number);
+        open.is_some_and(|open| self.has_namesakes(open.inode, open.subvolume))
     }
 
     /// Attributes pages to the one of these files that has them now, and had them neither when we

@@ -69,6 +69,8 @@ pub(super) struct OpenFile {
     pub(super) ids: Vec<FileId>,
     /// The inode that has the pages.
     pub(super) inode: Inode,
+    /// The device that stat(2) returns for it, which is its subvolume's on btrfs.
+    pub(super) subvolume: u64,
     /// The file that has the pages.
     pub(super) file: Arc<Description>,
     /// The overlay's file that programs use, if the pages are in another one below it.
@@ -152,6 +154,7 @@ impl OpenFile {
         OpenFile {
             ids: vec![info.id],
             inode,
+            subvolume: info.id.device,
             file: Arc::new(file),
             overlay: overlay.map(Arc::new),
             born: info.born,

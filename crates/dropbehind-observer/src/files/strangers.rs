@@ -286,7 +286,7 @@ impl Files {
         let Some(ranges) = self.strangers.orphans.remove(&inode) else {
             return;
         };
-        if self.has_namesakes(inode) {
+        if self.shares_number(number) {
             return;
         }
         for range in ranges.iter() {
