@@ -180,13 +180,15 @@ impl<'a> Watch<'a> {
                     let snapshot = self.observer.snapshot();
                     self.journal.info(reports::status(&snapshot));
                 }
-                None => {
-                    self.show_life(ANSWER.min(every));
-                    due = Instant::now() + every;
-                    if returned.elapsed() >= RETURN_MEMORY_EVERY {
-                        return_memory();
-                        returned = Instant::now();
-                    }
+                None => {}
+            }
+            // Signals may come all the time.
+            if Instant::now() >= due {
+                self.show_life(ANSWER.min(every));
+                due = Instant::now() + every;
+                if returned.elapsed() >= RETURN_MEMORY_EVERY {
+                    return_memory();
+                    returned = Instant::now();
                 }
             }
         }
@@ -243,7 +245,7 @@ impl<'a> Watch<'a> {
 
     /// What was written is in the kernel's hands, whatever happens here. Waiting only gets the
     /// rest of it out of the page cache.
-    fn leave(self) -> Exit {
+    fn leave(mut self) -> Exit {
         self.journal.notice(format!(
             "stopping: dirty data is written back and dropped, for at most {} s; a second signal \
              ends the wait",

@@ -63,20 +63,26 @@ impl RunningWatch {
 
     /// Waits until it says this.
     pub(crate) fn says(&mut self, word: &str) -> String {
+        self.says_one_of(&[word])
+    }
+
+    /// Waits until it says one of these.
+    pub(crate) fn says_one_of(&mut self, words: &[&str]) -> String {
+        let is_one = |line: &str| words.iter().any(|word| line.starts_with(word));
         let mut buffer = [0; 4096];
         // Five minutes: a watch that hangs must not hang all tests.
         for _ in 0..6000 {
             let ended = self.child.try_wait().unwrap();
             if let Ok(bytes) = self.told.recv(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..bytes]).into_owned();
-                if text.lines().any(|line| line.starts_with(word)) {
+                if text.lines().any(is_one) {
                     return text;
                 }
             } else if let Some(status) = ended {
-                panic!("{status} before {word}: {}", self.log());
+                panic!("{status} before {words:?}: {}", self.log());
             }
         }
-        panic!("nothing of {word}: {}", self.log());
+        panic!("nothing of {words:?}: {}", self.log());
     }
 
     pub(crate) fn log(&self) -> String {

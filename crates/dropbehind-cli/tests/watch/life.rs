@@ -6,6 +6,7 @@ use crate::user::{User, finish};
 use dropbehind_testbed::{Need, need};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 #[test]
 fn a_service_manager_is_told_of_each_step() {
@@ -146,4 +147,35 @@ fn without_the_privilege_it_says_what_is_missing() {
     let said = finish(&mut command);
     said.fails(3, "CAP_SYS_ADMIN");
     said.fails(3, "`dropbehind run`");
+}
+
+/// Each of these takes a second, since nothing comes from the rules' file.
+#[test]
+fn many_reloads_are_one_and_delay_nothing_else() {
+    need!(Need::Root, Need::Cachestat, Need::Tool("mkfifo"));
+    let user = User::new();
+    user.writes("rules", RULES);
+    let mut watch = user.watch("--config rules");
+    let mut watch = RunningWatch::start(&user, watch.env("WATCHDOG_USEC", "600000"));
+    watch.says("READY=1");
+    std::fs::remove_file(user.file("rules")).unwrap();
+    let mkfifo = Command::new("mkfifo").arg(user.file("rules")).status();
+    assert!(mkfifo.unwrap().success());
+    for _ in 0..20 {
+        watch.signal("HUP");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    watch.says("RELOADING=1");
+    let next = watch.says_one_of(&["RELOADING=1", "WATCHDOG=1"]);
+    assert!(next.starts_with("WATCHDOG=1"), "{next}");
+    watch.signal("TERM");
+    let mut reloads = 1;
+    while watch
+        .says_one_of(&["RELOADING=1", "STOPPING=1"])
+        .starts_with("RELOADING=1")
+    {
+        reloads += 1;
+    }
+    assert!(reloads < 10, "{reloads}");
+    assert_eq!(watch.child.wait().unwrap().code(), Some(0));
 }

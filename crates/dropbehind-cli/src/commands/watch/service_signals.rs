@@ -18,7 +18,11 @@ pub(super) enum ServiceSignal {
 
 /// Signals to come.
 #[derive(Debug)]
-pub(super) struct ServiceSignals(Receiver<ServiceSignal>);
+pub(super) struct ServiceSignals {
+    received: Receiver<ServiceSignal>,
+    /// Received, and not answered yet. Several of one kind ask for no more than one.
+    waiting: Vec<ServiceSignal>,
+}
 
 impl ServiceSignals {
     /// Begins to receive, in a thread of its own. Must be called before any other thread is
@@ -49,16 +53,36 @@ impl ServiceSignals {
         };
         let name = "db-signals".to_owned();
         std::thread::Builder::new().name(name).spawn(wait)?;
-        Ok(Self(receiver))
+        Ok(Self {
+            received: receiver,
+            waiting: Vec::new(),
+        })
     }
 
-    /// The next one, or `None` if none comes in this time.
-    pub(super) fn wait(&self, at_most: Duration) -> Option<ServiceSignal> {
-        match self.0.recv_timeout(at_most) {
-            Ok(order) => Some(order),
-            Err(RecvTimeoutError::Timeout) => None,
+    /// The next one, or `None` if none comes in this time. What came to end the watch goes first,
+    /// and what came once more meanwhile comes once.
+    pub(super) fn wait(&mut self, at_most: Duration) -> Option<ServiceSignal> {
+        let at_most = match self.waiting.is_empty() {
+            true => at_most,
+            false => Duration::ZERO,
+        };
+        match self.received.recv_timeout(at_most) {
+            Ok(order) => self.waiting.push(order),
+            Err(RecvTimeoutError::Timeout) => {}
             // The thread never ends before us; without it nobody could stop us.
-            Err(RecvTimeoutError::Disconnected) => Some(ServiceSignal::Leave),
+            Err(RecvTimeoutError::Disconnected) => return Some(ServiceSignal::Leave),
         }
+        self.waiting.extend(self.received.try_iter());
+        let leave = ServiceSignal::Leave;
+        let leaves = self.waiting.iter().position(|order| *order == leave);
+        if let Some(leaves) = leaves {
+            // A second one ends the wait for what is left to do.
+            self.waiting.swap_remove(leaves);
+            self.waiting.retain(|order| *order == leave);
+            return Some(leave);
+        }
+        let next = *self.waiting.first()?;
+        self.waiting.retain(|order| *order != next);
+        Some(next)
     }
 }
