@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -56,6 +57,19 @@ const QUICK: [&str; 3] = ["top", "--interval", "0.1"];
 
 fn top(folder: &Scratch) -> Terminal {
     Terminal::start(&QUICK, folder.path())
+}
+
+#[test]
+fn it_ends_with_its_terminal() {
+    let folder = runtime_dir();
+    let _observer = observer(folder.path(), "watch");
+    for _ in 0..4 {
+        let mut terminal = top(&folder);
+        terminal.until_shown("watch 4711");
+        let status = terminal.goes_away();
+        let hung_up = status.signal() == Some(Signal::HUP.as_raw());
+        assert!(hung_up || status.code() == Some(1), "{status}");
+    }
 }
 
 #[test]

@@ -10,12 +10,18 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How often it is looked whether the program still runs while nothing is shown.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The program must not have the end that stands for the user: the terminal would stay for ever.
+const PTY_FLAGS: OpenptFlags = OpenptFlags::RDWR
+    .union(OpenptFlags::NOCTTY)
+    .union(OpenptFlags::CLOEXEC);
 
 struct Shown {
     screen: Mutex<vt100::Parser>,
@@ -28,6 +34,8 @@ pub(crate) struct Terminal {
     keyboard: File,
     /// Held, so that the settings stay readable when the program has ended.
     device: Option<OwnedFd>,
+    /// Whoever shows the program's output stops once this is false.
+    is_there: Arc<AtomicBool>,
     settings: String,
     shown: Arc<Shown>,
     reader: Option<JoinHandle<()>>,
@@ -44,7 +52,7 @@ pub(crate) struct Left {
 impl Terminal {
     /// Starts the command in a terminal of 80 columns and 24 lines.
     pub(crate) fn start(args: &[&str], runtime_dir: &Path) -> Self {
-        let master = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let master = rustix::pty::openpt(PTY_FLAGS).unwrap();
         rustix::pty::grantpt(&master).unwrap();
         rustix::pty::unlockpt(&master).unwrap();
         let name = rustix::pty::ptsname(&master, Vec::new()).unwrap();
@@ -76,13 +84,16 @@ impl Terminal {
         let keyboard = File::from(master);
         let output = keyboard.try_clone().unwrap();
         let reader = Arc::clone(&shown);
+        let is_there = Arc::new(AtomicBool::new(true));
+        let shows = Arc::clone(&is_there);
         Self {
             child,
             keyboard,
             settings,
             device: Some(device.into()),
+            is_there,
             shown,
-            reader: Some(std::thread::spawn(move || read(output, &reader))),
+            reader: Some(std::thread::spawn(move || read(output, &reader, &shows))),
         }
     }
 
@@ -125,6 +136,14 @@ impl Terminal {
         self.until(|screen| screen.contents().contains(text));
     }
 
+    /// Takes the terminal away while the program shows things, and waits for its end.
+    pub(crate) fn goes_away(mut self) -> ExitStatus {
+        self.is_there.store(false, Ordering::SeqCst);
+        self.reader.take().expect("a reader").join().unwrap();
+        drop((self.device, self.keyboard));
+        self.child.ends()
+    }
+
     /// Waits for the end, and checks that the terminal is as it was.
     #[track_caller]
     pub(crate) fn ends(mut self) -> Left {
@@ -154,9 +173,11 @@ impl Left {
 }
 
 /// Shows what the program sends, until nobody can send any more.
-fn read(mut output: File, shown: &Shown) {
+fn read(mut output: File, shown: &Shown, is_there: &AtomicBool) {
     let mut piece = [0; 4096];
-    while let Ok(count @ 1..) = output.read(&mut piece) {
+    while let Ok(count @ 1..) = output.read(&mut piece)
+        && is_there.load(Ordering::SeqCst)
+    {
         shown.screen.lock().unwrap().process(&piece[..count]);
         shown.changed.notify_all();
     }

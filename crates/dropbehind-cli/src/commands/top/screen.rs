@@ -8,6 +8,7 @@ use ratatui::crossterm::terminal::{
 };
 use ratatui::{DefaultTerminal, Terminal};
 use std::io;
+use std::mem::ManuallyDrop;
 
 /// The signals that end or stop a program that does not handle them. One thread waits for them,
 /// so that the terminal is not left in disorder.
@@ -35,13 +36,15 @@ pub(super) fn die_of(signal: Signal) {
 
 /// The terminal while it is ours. A panic gives it back before it is reported.
 pub(super) struct Screen {
-    pub(super) terminal: DefaultTerminal,
+    /// Never dropped: where the terminal is gone, that would say so on standard error, which may
+    /// be gone, too, and panic.
+    pub(super) terminal: ManuallyDrop<DefaultTerminal>,
 }
 
 impl Screen {
     pub(super) fn enter() -> io::Result<Self> {
         Ok(Self {
-            terminal: ratatui::try_init()?,
+            terminal: ManuallyDrop::new(ratatui::try_init()?),
         })
     }
 
@@ -53,7 +56,7 @@ impl Screen {
         enable_raw_mode()?;
         // A new terminal knows nothing of what was on the screen, and draws all of it.
         execute!(io::stdout(), EnterAlternateScreen, Clear(ClearType::All))?;
-        self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+        *self.terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         Ok(())
     }
 }
