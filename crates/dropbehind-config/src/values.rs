@@ -69,6 +69,8 @@ impl<'t> Mistakes<'t> {
     /// The mistakes, in the order of their lines.
     pub fn sorted(mut self) -> Vec<Problem> {
         self.found.sort();
+        // The parser says some things once for each level of what is nested.
+        self.found.dedup();
         self.found
     }
 }

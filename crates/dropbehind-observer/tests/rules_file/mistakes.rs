@@ -224,3 +224,11 @@ fn errors_name_the_file() {
     std::fs::write(&path, b"mode = \"\xff\"").unwrap();
     RulesFile::read(&path).unwrap_err();
 }
+
+#[test]
+fn one_mistake_is_said_once_however_deep_it_is() {
+    let text = format!("a = {}\n", "[".repeat(200));
+    let problems = RulesFile::parse(&text).unwrap_err();
+    let columns: Vec<usize> = problems.iter().map(|problem| problem.column).collect();
+    assert_eq!(columns, [85, 205], "{problems:?}");
+}
