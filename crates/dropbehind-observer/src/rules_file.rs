@@ -81,8 +81,9 @@ impl RulesFile {
             let error = io::Error::new(io::ErrorKind::TimedOut, "nothing comes");
             RulesFileError::Unreadable(path.to_owned(), error)
         };
-        // Users' names may come from a server, too.
-        in_time(move || Self::of_texts(&read_texts(&owned)?)).ok_or_else(late)?
+        // Thousands of rules take longer than that to understand.
+        let texts = in_time(move || read_texts(&owned)).ok_or_else(late)??;
+        Self::of_texts(&texts)
     }
 
     fn of_texts(texts: &[ConfigText]) -> Result<Self, RulesFileError> {

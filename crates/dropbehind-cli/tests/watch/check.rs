@@ -239,3 +239,20 @@ fn the_rule_that_decides_about_a_file_is_explained() {
     explain("rules --program dd").fails(2, "--explain");
     explain("missing --explain hot").fails(1, "missing");
 }
+
+/// To understand them takes longer than a file's server may take to answer.
+#[test]
+fn thousands_of_rules_are_read() {
+    let user = User::new();
+    let rule = |name| format!("[[rule]]\npath = \"*.a{name}\"\nmode = \"auto\"\n");
+    let rules: Vec<String> = (0..20_000).map(rule).collect();
+    user.writes("rules", &rules.concat());
+    let said = finish(&mut user.watch("--check --config rules"));
+    let text = said.text();
+    assert!(
+        text.starts_with("rules: 20000 rules, no mistake\n"),
+        "{}",
+        said.stderr
+    );
+    assert!(text.contains("\n20000. (line 59998): "));
+}

@@ -83,6 +83,14 @@ impl Condition {
         }
     }
 
+    /// The users that it names, and their numbers.
+    pub(super) fn users_mut(&mut self) -> &mut [(String, Option<u32>)] {
+        match self {
+            Self::User(users) => users,
+            _ => &mut [],
+        }
+    }
+
     /// The names of users that there are not.
     pub(super) fn unknown_users(&self) -> impl Iterator<Item = &str> {
         let known = match self {

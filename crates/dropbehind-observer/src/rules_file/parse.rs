@@ -1,5 +1,6 @@
 //! Turns the file's text into rules.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 
 use dropbehind_config::values::{Mistakes, Section, Text, shown_value};
@@ -15,6 +16,7 @@ use super::process_facts::NAME_BYTES;
 use super::rule::Rule;
 use super::{Keys, RulesFile};
 use crate::glob::Glob;
+use crate::in_time::in_time;
 use crate::rules::{MAX_DIRTY_RANGE_BYTES, REQUEST_RANGE_BYTES, WINDOW_RANGE_BYTES};
 
 const RULE_KEYS: [&str; 13] = [
@@ -39,9 +41,13 @@ pub(super) fn parse(text: &str) -> Result<RulesFile, Vec<Problem>> {
     let mut mistakes = Mistakes::in_text(text);
     let table = mistakes.tables(text)?;
     let file = Section::new(table.get_ref(), "the file", &FILE_KEYS, &mut mistakes);
+    let mut rules = read_rules(file.value("rule"), text, &mut mistakes);
+    if let (Err(wrong), Some(value)) = (find_users(&mut rules), file.value("rule")) {
+        mistakes.note(value.span().start, wrong);
+    }
     let rules = RulesFile {
         defaults: keys_of(file, &mut mistakes),
-        rules: read_rules(file.value("rule"), text, &mut mistakes),
+        rules,
         disks: read_disks(file.value("disk"), &mut mistakes),
         drop_ins: Vec::new(),
     };
@@ -75,16 +81,23 @@ fn read_rules(
         );
         return Vec::new();
     };
+    let (mut line, mut counted) = (1, 0);
     let rules = tables.into_iter();
     rules
-        .filter_map(|(start, table)| read_rule(start, table, text, mistakes))
+        .filter_map(|(start, table)| {
+            // Each line is counted once, since there may be thousands of rules.
+            let between = text.get(counted..start).unwrap_or_default();
+            line += between.matches('\n').count();
+            counted = counted.max(start);
+            read_rule(start, line, table, mistakes)
+        })
         .collect()
 }
 
 fn read_rule(
     start: usize,
+    line: usize,
     table: &DeTable<'_>,
-    text: &str,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Rule> {
     let rule = Section::new(table, "a rule", &RULE_KEYS, mistakes);
@@ -114,7 +127,7 @@ fn read_rule(
         name: rule
             .text("name", mistakes)
             .map(|name| (*name.get_ref()).to_owned()),
-        place: format!("line {}", Problem::at(text, start, String::new()).line),
+        place: format!("line {line}"),
         conditions,
         exceptions,
         mode: keys.mode?,
@@ -225,13 +238,34 @@ fn users(
     let texts = section.texts("user", mistakes)?;
     let users = texts.iter().map(|text| {
         let name = *text.get_ref();
-        let number = name
-            .parse()
-            .ok()
-            .or_else(|| Some(User::from_name(name).ok()??.uid.as_raw()));
-        (name.to_owned(), number)
+        (name.to_owned(), name.parse().ok())
     });
     Some(users.collect())
+}
+
+/// Finds the numbers of the users that are named, all at once: their names may come from a server,
+/// which may hang.
+fn find_users(rules: &mut [Rule]) -> Result<(), &'static str> {
+    let conditions = rules.iter_mut();
+    let conditions =
+        conditions.flat_map(|rule| rule.conditions.iter_mut().chain(&mut rule.exceptions));
+    let users = conditions.flat_map(Condition::users_mut);
+    let unknown: Vec<_> = users.filter(|(_, number)| number.is_none()).collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let names: HashSet<String> = unknown.iter().map(|(name, _)| name.clone()).collect();
+    let number = |name: &str| Some(User::from_name(name).ok()??.uid.as_raw());
+    let ask = move || -> HashMap<String, Option<u32>> {
+        let names = names.into_iter();
+        names.map(|name| (name.clone(), number(&name))).collect()
+    };
+    let found = in_time(ask)
+        .ok_or("nothing says which users the rules mean: whoever is to answer that does not")?;
+    for (name, of) in unknown {
+        *of = found.get(name).copied().flatten();
+    }
+    Ok(())
 }
 
 fn sizes(
