@@ -172,7 +172,7 @@ impl Flusher {
     /// # Errors
     /// `Unsupported` if this flusher was not built for
     /// [observing](crate::FlusherBuilder::observing), if the file is neither a regular file
-    /// nor a block device. Those of cachestat(2) and mincore(2) if its pages cannot be counted.
+    /// nor a block device. `NotFound` if it was deleted or unmounted. Those of cachestat(2) and mincore(2) if its pages cannot be counted.
     pub fn observe(
         &self,
         description: Arc<Description>,
@@ -182,7 +182,8 @@ impl Flusher {
         if !self.inner.settings.observing {
             return Err(unsupported("this flusher was not built for observing"));
         }
-        let file = description.open()?;
+        // What stands in for a file that is gone would be a disk of its own.
+        let file = description.find()?.ok_or(io::ErrorKind::NotFound)?;
         let info = file_stat(file.as_fd())?;
         let (block_device, device) = match info.kind {
             FileKind::Regular => (false, info.id.device),

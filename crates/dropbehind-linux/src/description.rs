@@ -372,8 +372,23 @@ impl Description {
     /// # Errors
     /// Those of [`Description::open`].
     pub fn open_on(&self, visit: &mut Visit) -> io::Result<Arc<OwnedFd>> {
+        match self.find_on(visit)? {
+            Some(opened) => Ok(opened),
+            None => visit.gone(),
+        }
+    }
+
+    /// The same, or `None` if the file is gone: nothing stands in for it.
+    ///
+    /// # Errors
+    /// Those of [`Description::open`].
+    pub fn find(&self) -> io::Result<Option<Arc<OwnedFd>>> {
+        self.find_on(&mut Visit::default())
+    }
+
+    fn find_on(&self, visit: &mut Visit) -> io::Result<Option<Arc<OwnedFd>>> {
         if let Some(held) = &*self.lock() {
-            return Ok(Arc::clone(held));
+            return Ok(Some(Arc::clone(held)));
         }
         let opened = match &self.way_back {
             None => return Err(io::Error::from_raw_os_error(libc::EBADF)),
@@ -390,8 +405,8 @@ impl Description {
                 .is_some_and(|code| gone.contains(&code))
         };
         match opened {
-            Err(error) if is_gone(&error) => visit.gone(),
-            opened => opened.map(Arc::new),
+            Err(error) if is_gone(&error) => Ok(None),
+            opened => opened.map(|opened| Some(Arc::new(opened))),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The threads of a flusher that observes.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
@@ -81,6 +81,35 @@ while True:
     print('leased', flush=True)
     if select.select([sys.stdin], [], [], 10)[0]: break
 ";
+
+/// What stands in for it is on no disk.
+#[test]
+fn a_file_that_is_gone_is_not_observed() {
+    need!(all Kind::Mounted(Fs::Ext4).needs());
+    let place = Place::new(Kind::Mounted(Fs::Ext4), 64 * MIB);
+    let folder = place.path().parent().unwrap().to_owned();
+    let root: Arc<OwnedFd> = Arc::new(fs::File::open("/").unwrap().into());
+    let below_root = folder.strip_prefix("/").unwrap().to_owned();
+    let number = mount_number(root.as_fd(), &below_root).unwrap().unwrap();
+    let filesystem = Arc::new(FileSystem::default());
+    filesystem.mounted_at(vec![MountPoint::new(root, below_root, number)]);
+    let observing = Observing::new(Mode::DONTCACHE);
+    let path = folder.join("gone");
+    fs::write(&path, "all that it has").unwrap();
+    let file = fs::File::open(&path).unwrap();
+    let description = Arc::new(Description::on(&filesystem, file.into()));
+    description.release();
+    fs::remove_file(&path).unwrap();
+    // A watch of the whole machine may have it open for a moment.
+    let is_gone = |_| {
+        std::thread::sleep(Duration::from_millis(10));
+        description.find().unwrap().is_none()
+    };
+    assert!((0..3000).any(is_gone));
+    let options = observing.options.clone();
+    let observed = observing.flusher.observe(description, options);
+    assert_eq!(observed.unwrap_err().kind(), ErrorKind::NotFound);
+}
 
 /// A user may hold leases on his own files for as long as he likes.
 #[test]

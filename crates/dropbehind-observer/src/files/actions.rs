@@ -140,6 +140,10 @@ impl Files {
                 self.hold_own_writers(number);
                 self.show_facts(number);
             }
+            // It has no pages any more.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.table.stream_refused(number);
+            }
             Err(error) => {
                 let path = shown(&open.path);
                 lock(&self.board).user_note(format!("{path} is left to the kernel: {error}"));
