@@ -13,6 +13,8 @@ pub(crate) enum InUse {
     Stdin,
     Stdout,
     File(PathBuf),
+    /// All that is or will be directly in it.
+    Folder(PathBuf),
     /// A source, and what its copy is called. Both may be directories.
     Copy(PathBuf, PathBuf),
 }
@@ -38,11 +40,50 @@ pub(crate) fn open(option: &str, path: &Path, in_use: &[InUse]) -> Result<File, 
         // It is empty. The path may be a link to it.
         let _ = path.canonicalize().and_then(std::fs::remove_file);
     }
-    Err(Failure::usage(format!(
+    Err(refused(option, path, used))
+}
+
+/// Refuses to write a report where one of these is, or would be made. Makes nothing itself.
+pub(crate) fn refuse(option: &str, path: &Path, in_use: &[InUse]) -> Result<(), Failure> {
+    let is_new = !path.exists();
+    let is_it = |used: &&InUse| match used {
+        InUse::File(file) if is_new => names_same(file, path),
+        InUse::Folder(folder) => path.parent().is_some_and(|parent| is_same(folder, parent)),
+        InUse::File(file) => is_same(file, path),
+        _ => false,
+    };
+    match in_use.iter().find(is_it) {
+        None => Ok(()),
+        Some(used) => Err(refused(option, path, used)),
+    }
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    // A path without a folder in it.
+    let here = |path: &Path| match path.as_os_str().is_empty() {
+        true => Path::new(".").metadata(),
+        false => path.metadata(),
+    };
+    let (Ok(one), Ok(other)) = (here(one), here(other)) else {
+        return false;
+    };
+    Identity::of(&one) == Identity::of(&other)
+}
+
+/// Whether two paths that lead to nothing yet are the same name in the same folder.
+fn names_same(one: &Path, other: &Path) -> bool {
+    let (Some(folder), Some(others)) = (one.parent(), other.parent()) else {
+        return false;
+    };
+    one.file_name() == other.file_name() && is_same(folder, others)
+}
+
+fn refused(option: &str, path: &Path, used: &InUse) -> Failure {
+    Failure::usage(format!(
         "cannot write {} for {option}: it is {used}. Nothing was changed; name another file with \
          {option}.",
         shown(path)
-    )))
+    ))
 }
 
 impl InUse {
@@ -54,6 +95,7 @@ impl InUse {
             Self::Stdin => metadata_of(io::stdin()).is_ok_and(is),
             Self::Stdout => metadata_of(io::stdout()).is_ok_and(is),
             Self::File(path) => is_at(path),
+            Self::Folder(folder) => path.parent().is_some_and(|parent| is_same(folder, parent)),
             Self::Copy(source, copy) => {
                 is_at(source) || is_at(copy) || is_in_tree(path, is_new, source, copy)
             }
@@ -86,6 +128,7 @@ impl std::fmt::Display for InUse {
             Self::Stdin => f.write_str("what standard input reads"),
             Self::Stdout => f.write_str("where standard output goes"),
             Self::File(path) => write!(f, "{}, which the command uses itself", shown(path)),
+            Self::Folder(path) => write!(f, "in {}, whose files the command reads", shown(path)),
             Self::Copy(source, copy) => {
                 let (source, copy) = (shown(source), shown(copy));
                 write!(f, "part of the copy of {source} to {copy}")

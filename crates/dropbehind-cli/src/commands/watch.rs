@@ -11,10 +11,11 @@ mod service_manager;
 mod service_signals;
 
 use crate::error::{Exit, Failure, shown};
-use crate::report_file::InUse;
+use crate::report_file::{self, InUse};
 use crate::size;
 use crate::trace_file::TraceFile;
 use clap::Args;
+use dropbehind_config::folder_of;
 use dropbehind_linux::{return_large_blocks, return_memory};
 use dropbehind_observer::Observer;
 use dropbehind_observer::rules_file::{RulesFile, RulesFileError};
@@ -133,15 +134,27 @@ impl<'a> Watch<'a> {
         let signals = ServiceSignals::receive()
             .map_err(|error| Failure::new(format!("cannot receive signals: {error}.")))?;
         let directory = status::directory().map_err(|error| Failure::new(format!("{error}.")))?;
+        let socket = args.socket.clone();
+        let socket = socket.unwrap_or_else(|| directory.join("watch.sock"));
+        let mut in_use = vec![InUse::Folder(folder_of(config))];
+        let drop_ins = rules.drop_ins().iter();
+        let drop_ins = drop_ins.map(|name| folder_of(config).join(name));
+        let own = [config.clone(), lock::path(&directory), socket.clone()];
+        in_use.extend(own.into_iter().chain(drop_ins).map(InUse::File));
+        if let Some(metrics) = &args.metrics {
+            report_file::refuse("--metrics", metrics, &in_use)?;
+            in_use.push(InUse::File(metrics.clone()));
+        }
+        if let Some(trace) = &args.trace {
+            report_file::refuse("--trace", trace, &in_use)?;
+        }
         let lock = Lock::take(&directory, config)?;
         let trace = args.trace.as_deref();
-        let trace = trace.map(|path| TraceFile::start(path, &[InUse::File(config.clone())]));
+        let trace = trace.map(|path| TraceFile::start(path, &in_use));
         let trace = trace.transpose()?;
         // Searches fill large buffers: all that somebody has mapped or open.
         return_large_blocks();
         let observer = observing::begin(Arc::new(rules))?;
-        let socket = args.socket.clone();
-        let socket = socket.unwrap_or_else(|| directory.join("watch.sock"));
         Ok(Self {
             config,
             journal,

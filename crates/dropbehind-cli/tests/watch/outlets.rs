@@ -125,6 +125,49 @@ fn outlets_that_cannot_be_are_said_at_once() {
     assert_eq!(watch.ends("TERM"), Some(0));
 }
 
+#[test]
+fn reports_replace_no_file_that_the_watch_uses() {
+    need!(Need::Root);
+    let user = User::new();
+    for folder in ["rules.d", "runtime"] {
+        std::fs::create_dir(user.file(folder)).unwrap();
+    }
+    for name in ["rules", "rules.d/a.toml"] {
+        user.writes(name, RULES);
+    }
+    std::os::unix::fs::symlink("rules", user.file("link")).unwrap();
+    for args in [
+        "--metrics rules",
+        "--metrics link",
+        "--metrics rules.d/a.toml",
+        "--trace rules",
+        "--trace rules.d/a.toml",
+        "--trace rules.d/new.toml",
+        "--trace runtime/watch.lock",
+        "--trace runtime/watch.sock",
+        "--metrics runtime/watch.lock",
+        "--metrics runtime/watch.sock",
+        "--metrics here --socket here",
+        "--metrics same --trace same",
+    ] {
+        let watch = user.watch(&format!("--config rules {args}"));
+        let said = finish(&mut user.wrapped(&["timeout"], "60", &watch));
+        println!("{args}");
+        said.fails(2, "Nothing was changed");
+        for name in ["rules", "rules.d/a.toml"] {
+            assert_eq!(std::fs::read_to_string(user.file(name)).unwrap(), RULES);
+        }
+        for name in ["rules.d/new.toml", "here", "same", "runtime/watch.sock"] {
+            assert!(!user.file(name).exists(), "{args}: {name}");
+        }
+    }
+    // What is not read again may be both.
+    let args = "--config rules --metrics m.prom --trace /dev/null";
+    let mut watch = RunningWatch::start(&user, &mut user.watch(args));
+    watch.says("READY=1");
+    assert_eq!(watch.ends("TERM"), Some(0));
+}
+
 /// The figures of all disks add up to the totals, even where a disk has only small files.
 #[test]
 fn the_figures_of_disks_add_up() {

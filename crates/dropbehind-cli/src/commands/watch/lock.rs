@@ -6,7 +6,12 @@ use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The lock's file in the directory of runtime files.
+pub(super) fn path(directory: &Path) -> PathBuf {
+    directory.join("watch.lock")
+}
 
 /// Held while a watch runs; the kernel releases it when the watch dies.
 #[derive(Debug)]
@@ -17,7 +22,7 @@ pub(super) struct Lock {
 impl Lock {
     /// Takes the lock, or says who has it.
     pub(super) fn take(directory: &Path, config: &Path) -> Result<Self, Failure> {
-        let path = directory.join("watch.lock");
+        let path = path(directory);
         let failed = |error| Failure::io(Doing::Create, &path, &error);
         let made = DirBuilder::new()
             .recursive(true)
