@@ -417,3 +417,29 @@ fn one_that_a_rule_names_and_root_may_not_enter_is_told_of() {
     }
     assert_eq!(watch.ends("TERM"), Some(0), "{}", watch.log());
 }
+
+/// It takes a second until that is known.
+#[test]
+fn a_server_that_hangs_is_asked_for_one_path() {
+    need!(all HangingFs::needs());
+    let user = User::new();
+    let fs = HangingFs::new().unwrap();
+    let rule = |number| {
+        let path = fs.path().join(format!("{number}/"));
+        format!("[[rule]]\npath = {path:?}\nmode = \"dontcache\"\n")
+    };
+    let rules: Vec<String> = (0..20).map(rule).collect();
+    user.writes("rules", &rules.concat());
+    let hanging = fs.hang();
+    let mut check = user.watch("--check --config rules");
+    let check = check.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut check = Running::start(check.stdin(Stdio::null()));
+    let mut stderr = BufReader::new(check.stderr.take().unwrap());
+    let mut said = String::new();
+    stderr.read_line(&mut said).unwrap();
+    assert!(said.contains("line 1: nothing says within"), "{said}");
+    // Only then can it end.
+    drop(hanging);
+    std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
+    assert_eq!(said.lines().count(), 1, "{said}");
+}

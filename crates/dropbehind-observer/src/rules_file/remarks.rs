@@ -21,14 +21,25 @@ impl RulesFile {
     /// leaves nothing to a later one is known of the first 1000 rules.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
+        let mut hangs = false;
         let paths = self.rules.iter().flat_map(|rule| {
             let texts = rule.path_texts();
-            texts.filter_map(move |text| {
-                let asked = text.to_owned();
-                // A server that the rule names may hang.
-                let remark = in_time(move || of_path(&asked)).flatten()?;
-                Some(format!("{}: {remark}", rule.place))
-            })
+            texts.map(move |text| (&rule.place, text))
+        });
+        let paths = paths.filter_map(|(place, text)| {
+            if hangs {
+                return None;
+            }
+            let asked = text.to_owned();
+            // A server that the rule names may hang.
+            let remark = in_time(move || of_path(&asked)).unwrap_or_else(|| {
+                hangs = true;
+                Some(format!(
+                    "nothing says within a second whether there is {text}: its file system's server \
+                     does not answer, or the machine is busy; what comes after it was not looked at"
+                ))
+            })?;
+            Some(format!("{place}: {remark}"))
         });
         let rules = &self.rules;
         let compared = rules.iter().take(COMPARED).enumerate();
