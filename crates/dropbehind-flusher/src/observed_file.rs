@@ -172,7 +172,8 @@ impl Flusher {
     /// # Errors
     /// `Unsupported` if this flusher was not built for
     /// [observing](crate::FlusherBuilder::observing), if the file is neither a regular file
-    /// nor a block device. `NotFound` if it was deleted or unmounted. Those of cachestat(2) and mincore(2) if its pages cannot be counted.
+    /// nor a block device. `NotFound` if it was deleted or unmounted. Those of cachestat(2) and
+    /// mincore(2) if its pages cannot be counted.
     pub fn observe(
         &self,
         description: Arc<Description>,

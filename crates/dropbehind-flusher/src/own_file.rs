@@ -91,8 +91,8 @@ pub struct OwnFile {
     pub(crate) label: Label,
     registration: AtomicU32,
     counters: Mutex<Stats>,
-    /// Bytes that readers found cached: all that is kept, while they have brought in none. Not below the reader's
-    /// lock, which is held while the disk reads.
+    /// Bytes that readers found cached: all that is kept, while they have brought in none. Not below
+    /// the reader's lock, which is held while the disk reads.
     found_bytes: AtomicU64,
     /// Bytes that readers dropped themselves because the flusher was behind.
     pub(crate) helped_bytes: AtomicU64,

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -82,17 +83,23 @@ while True:
     if select.select([sys.stdin], [], [], 10)[0]: break
 ";
 
+/// A file system that is mounted there.
+fn filesystem_at(folder: &Path) -> Arc<FileSystem> {
+    let root: Arc<OwnedFd> = Arc::new(fs::File::open("/").unwrap().into());
+    let below_root = folder.strip_prefix("/").unwrap().to_owned();
+    let number = mount_number(root.as_fd(), &below_root).unwrap().unwrap();
+    let filesystem = Arc::new(FileSystem::default());
+    filesystem.mounted_at(vec![MountPoint::new(root, below_root, number)]);
+    filesystem
+}
+
 /// What stands in for it is on no disk.
 #[test]
 fn a_file_that_is_gone_is_not_observed() {
     need!(all Kind::Mounted(Fs::Ext4).needs());
     let place = Place::new(Kind::Mounted(Fs::Ext4), 64 * MIB);
     let folder = place.path().parent().unwrap().to_owned();
-    let root: Arc<OwnedFd> = Arc::new(fs::File::open("/").unwrap().into());
-    let below_root = folder.strip_prefix("/").unwrap().to_owned();
-    let number = mount_number(root.as_fd(), &below_root).unwrap().unwrap();
-    let filesystem = Arc::new(FileSystem::default());
-    filesystem.mounted_at(vec![MountPoint::new(root, below_root, number)]);
+    let filesystem = filesystem_at(&folder);
     let observing = Observing::new(Mode::DONTCACHE);
     let path = folder.join("gone");
     fs::write(&path, "all that it has").unwrap();
@@ -119,11 +126,7 @@ fn files_that_cannot_be_opened_stop_no_others() {
     const LEASED: usize = 800;
     let place = Place::new(Kind::Mounted(Fs::Ext4), 64 * MIB);
     let folder = place.path().parent().unwrap().to_owned();
-    let root: Arc<OwnedFd> = Arc::new(fs::File::open("/").unwrap().into());
-    let below_root = folder.strip_prefix("/").unwrap().to_owned();
-    let number = mount_number(root.as_fd(), &below_root).unwrap().unwrap();
-    let filesystem = Arc::new(FileSystem::default());
-    filesystem.mounted_at(vec![MountPoint::new(root, below_root, number)]);
+    let filesystem = filesystem_at(&folder);
     let observing = Observing::new(Mode::DONTCACHE);
     let paths: Vec<_> = (0..LEASED)
         .map(|file| folder.join(format!("leased{file}")))
