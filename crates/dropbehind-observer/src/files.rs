@@ -10,6 +10,7 @@ mod kept;
 mod mappings;
 mod namesakes;
 mod open_file;
+mod orphans;
 mod reuse;
 mod scan;
 mod strangers;
@@ -50,6 +51,7 @@ use crate::source::{Marks, MountTable};
 use heirs::Heirs;
 use kept::Kept;
 use open_file::OpenFile;
+use orphans::Orphans;
 use strangers::{DOUBT_FIRST, Strangers};
 
 /// This many known files take a few megabytes.
@@ -110,6 +112,7 @@ pub(crate) struct Files {
     unshelved: usize,
     last_number: u64,
     strangers: Strangers,
+    orphans: Orphans,
     heirs: Heirs,
     /// Inodes of more files than are told apart, as this round's trace named them.
     crowded: HashSet<Inode>,
@@ -188,6 +191,7 @@ impl Files {
             unshelved: 0,
             last_number: 0,
             strangers: Strangers::default(),
+            orphans: Orphans::default(),
             heirs: Heirs::default(),
             crowded: HashSet::new(),
             round: 0,
@@ -569,7 +573,6 @@ impl Files {
     pub(crate) fn brought(&mut self, process: i32, inode: Inode, range: ByteRange) -> bool {
         match *self.table.of_inode(inode) {
             [] => {
-                let ours = self.programs.has(process) && !self.inodes.is_block_device(inode);
                 // A file whose open event is still unread is no stranger.
                 let found = (!self.opens_wait).then(|| self.find_stranger(process, inode));
                 match found.flatten() {
@@ -577,19 +580,7 @@ impl Files {
                         self.brought_of_one(inode, &[number], process, range);
                     }
                     Some(number) => self.brought_of(number, process, range),
-                    None if self.programs.are_of_a_run() => {
-                        self.note_orphan(inode, range, ours);
-                        return ours;
-                    }
-                    None => {
-                        if self.opens_wait {
-                            lock(&self.board).note(
-                                "files were closed faster than they could be written: what \
-                                 programs brought into other files meanwhile stays cached",
-                            );
-                        }
-                        return false;
-                    }
+                    None => return self.note_orphan(process, inode, range),
                 }
             }
             [number] if !self.shares_number(number) => self.brought_of(number, process, range),
@@ -604,7 +595,7 @@ impl Files {
     /// Some pages entered the cache unreported, and may be any file's.
     pub(crate) fn records_lost(&mut self) {
         self.table.records_lost();
-        self.forget_orphans();
+        self.orphans.forget();
         for open in self.files.values_mut() {
             // Any page may have come since we looked, of anybody's.
             open.named.insert(ByteRange::WHOLE);

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use dropbehind_linux::{
     FileId, FileLink, NamedFile, backing_paths, file_links, file_stat, kernel_device, process_stat,
 };
-use dropbehind_policy::{Brought, FileNumber, Inode};
-use dropbehind_policy::{ByteRange, RangeSet};
+use dropbehind_policy::{FileNumber, Inode};
 
 use super::Files;
 use super::mappings::{Asked, Wanted};
@@ -49,8 +48,6 @@ const DOUBT_LONGEST: Duration = Duration::from_secs(30);
 /// The same where no event reports closes. Until the close is found, a deleted file's blocks stay in
 /// use, and what others bring in counts as the program's.
 const DOUBT_LONGEST_UNSEEN: Duration = Duration::from_secs(1);
-/// Orphans are remembered for at most this many unknown inodes.
-const ORPHANS: usize = 1 << 16;
 
 /// A file that may be closed.
 #[derive(Clone, Copy, Debug)]
@@ -71,9 +68,6 @@ pub(super) enum Searched<T> {
 /// All searches, and what they are about.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
-    /// Pages brought into inodes before their files were known: an overlay copies a file up before
-    /// the event of its open, and that event may still be unread.
-    orphans: HashMap<Inode, RangeSet>,
     doubts: HashMap<FileNumber, Doubt>,
     /// The files that threads are opening.
     opening: HashMap<i32, FileNumber>,
@@ -255,43 +249,6 @@ impl Files {
     /// Under other rules, files that none wanted may be wanted.
     pub(super) fn forget_declined(&mut self) {
         self.strangers.missed.clear();
-    }
-
-    /// Notes what was brought into an inode that no known file has.
-    pub(super) fn note_orphan(&mut self, inode: Inode, range: ByteRange, ours: bool) {
-        let orphans = &mut self.strangers.orphans;
-        if !ours {
-            if let Some(ranges) = orphans.get_mut(&inode) {
-                ranges.remove(range);
-            }
-            return;
-        }
-        if orphans.len() >= ORPHANS {
-            orphans.clear();
-        }
-        orphans.entry(inode).or_default().insert(range);
-    }
-
-    /// Returns whether something was brought into this inode before its file was known.
-    pub(super) fn has_orphans(&self, inode: Inode) -> bool {
-        self.strangers.orphans.contains_key(&inode)
-    }
-
-    pub(super) fn forget_orphans(&mut self) {
-        self.strangers.orphans.clear();
-    }
-
-    /// Puts orphans down to their file, which is known now, unless they may be another one's.
-    pub(super) fn take_orphans(&mut self, number: FileNumber, inode: Inode) {
-        let Some(ranges) = self.strangers.orphans.remove(&inode) else {
-            return;
-        };
-        if self.shares_number(number) {
-            return;
-        }
-        for range in ranges.iter() {
-            self.bring(number, 0, Brought::new(range, true));
-        }
     }
 
     /// A file was closed, perhaps for the last time. Finding out takes long where a process has

@@ -211,8 +211,11 @@ impl Rounds {
         if let (Some(reported), Some(mark)) = (&self.files.trace, mark) {
             reported.reported_until(mark);
         }
-        if !self.files.opens_wait && events < MANY {
-            self.files.inodes.all_read = began;
+        if !self.files.opens_wait {
+            self.files.opens_were_read();
+            if events < MANY {
+                self.files.inodes.all_read = began;
+            }
         }
         self.files.settle_doubts();
         self.files.shrink();
@@ -332,6 +335,7 @@ impl Rounds {
                 return read;
             }
             if read >= QUEUE && !self.files.programs.are_of_a_run() {
+                self.files.opens_wait = true;
                 return read;
             }
         }
@@ -353,7 +357,8 @@ impl Rounds {
             reporter.overflows.fetch_add(1, Ordering::Relaxed);
             self.files.find_again();
             return self.note(
-                "the kernel's queue of events overflowed: open files were searched for anew",
+                "the kernel's queue of events overflowed: open files were searched for anew. A larger \
+                 fs.fanotify.max_queued_events (sysctl) lets more wait",
             );
         }
         if event.mask.contains(EventMask::ON_DIR) {

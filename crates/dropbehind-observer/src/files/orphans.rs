@@ -1,0 +1,126 @@
+//! Pages brought into inodes before their files were known: the event of a file's open may still
+//! be unread, and an overlay copies a file up before that event.
+
+use std::collections::HashMap;
+
+use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode};
+
+use super::Files;
+
+/// At most so many ranges are remembered. Each takes 40 bytes.
+const ORPHANS: usize = 1 << 16;
+
+/// Pages that a process brought in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Orphan {
+    process: i32,
+    range: ByteRange,
+    /// The process was one of a run then.
+    ours: bool,
+}
+
+/// All that was brought into unknown inodes, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Orphans {
+    of: HashMap<Inode, Vec<Orphan>>,
+    count: usize,
+    /// Some were forgotten whose files may still become known.
+    are_missing: bool,
+}
+
+impl Orphans {
+    fn add(&mut self, inode: Inode, orphan: Orphan) {
+        if self.count >= ORPHANS {
+            self.forget();
+        }
+        let of = self.of.entry(inode).or_default();
+        match of.last_mut() {
+            Some(last)
+                if (last.process, last.range.end, last.ours)
+                    == (orphan.process, orphan.range.start, orphan.ours) =>
+            {
+                last.range.end = orphan.range.end;
+            }
+            _ => {
+                of.push(orphan);
+                self.count += 1;
+            }
+        }
+    }
+
+    fn take(&mut self, inode: Inode) -> Vec<Orphan> {
+        let taken = self.of.remove(&inode).unwrap_or_default();
+        self.count -= taken.len();
+        taken
+    }
+
+    /// Forgets all. Their files may still become known.
+    pub(super) fn forget(&mut self) {
+        *self = Orphans::default();
+        self.are_missing = true;
+    }
+}
+
+impl Files {
+    /// Notes what was brought into an inode that no known file has. Returns false if that is of no
+    /// interest.
+    pub(super) fn note_orphan(&mut self, process: i32, inode: Inode, range: ByteRange) -> bool {
+        if self.inodes.is_block_device(inode) {
+            return false;
+        }
+        let ours = self.programs.has(process);
+        let orphan = Orphan {
+            process,
+            range,
+            ours,
+        };
+        let counts = match self.programs.are_of_a_run() {
+            // Others' pages count only where they take the place of the programs' own.
+            true => ours || self.has_orphans(inode),
+            // No rule wants a file whose open has been read, and which is not known.
+            false => self.opens_wait,
+        };
+        if !counts {
+            return false;
+        }
+        self.orphans.add(inode, orphan);
+        ours
+    }
+
+    /// Returns whether something was brought into this inode before its file was known.
+    pub(super) fn has_orphans(&self, inode: Inode) -> bool {
+        self.orphans.of.contains_key(&inode)
+    }
+
+    /// Puts orphans down to their file, which is known now, unless they may be another one's.
+    pub(super) fn take_orphans(&mut self, number: FileNumber, inode: Inode) {
+        if self.orphans.are_missing {
+            self.note_unclear(number, ByteRange::WHOLE, true);
+        }
+        let orphans = self.orphans.take(inode);
+        if self.shares_number(number) {
+            return;
+        }
+        for Orphan {
+            process,
+            range,
+            ours,
+        } in orphans
+        {
+            match self.programs.are_of_a_run() {
+                // The process may have ended.
+                true => self.bring(number, process, Brought::new(range, ours)),
+                false => self.brought_of(number, process, range),
+            }
+        }
+    }
+
+    /// All opens that were reported before the trace was read have been read, too. In a run, files
+    /// may also become known by their closes.
+    pub(crate) fn opens_were_read(&mut self) {
+        if !self.programs.are_of_a_run() {
+            self.orphans = Orphans::default();
+        }
+        self.orphans.are_missing = false;
+    }
+}
