@@ -7,7 +7,7 @@ use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode};
 
 use super::Files;
 
-/// At most so many ranges are remembered. Each takes 40 bytes.
+/// At most so many ranges are remembered. Each takes up to a quarter of a KiB.
 const ORPHANS: usize = 1 << 16;
 
 /// Pages that a process brought in.
