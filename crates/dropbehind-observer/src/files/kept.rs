@@ -7,8 +7,9 @@ use dropbehind_linux::FileId;
 
 use crate::board::Rule;
 
-/// So many files count, and at most twice as many: users may have any number of files.
-const FILES: usize = 1 << 15;
+/// So many files count, and at most twice as many: users may have any number of files. Each takes
+/// some 100 bytes.
+const FILES: usize = 1 << 17;
 
 /// What was kept of a file, and the disk and the rule that it counts for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,9 @@ use dropbehind_policy::{Brought, ByteRange, FileNumber, Inode};
 
 use super::Files;
 
-/// At most so many ranges are remembered. Each takes up to a quarter of a KiB.
-const ORPHANS: usize = 1 << 16;
+/// At most so many ranges are remembered. Each takes some 120 bytes, and the kernel's queue
+/// takes ten times as much for the event of its file's open.
+const ORPHANS: usize = 1 << 20;
 
 /// Pages that a process brought in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,11 @@ impl Orphans {
         if self.count >= ORPHANS {
             self.forget();
         }
-        let of = self.of.entry(inode).or_default();
+        // Mostly there is one.
+        let of = self
+            .of
+            .entry(inode)
+            .or_insert_with(|| Vec::with_capacity(1));
         match of.last_mut() {
             Some(last)
                 if (last.process, last.range.end, last.ours)
@@ -122,5 +127,50 @@ impl Files {
             self.orphans = Orphans::default();
         }
         self.orphans.are_missing = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orphan(process: i32, start: u64, end: u64) -> Orphan {
+        Orphan {
+            process,
+            range: ByteRange::new(start, end),
+            ours: true,
+        }
+    }
+
+    fn inode(number: u64) -> Inode {
+        Inode { device: 8, number }
+    }
+
+    #[test]
+    fn what_one_process_brings_in_after_another_stays_in_order() {
+        let mut orphans = Orphans::default();
+        for (process, start) in [(1, 0), (1, 10), (2, 20), (1, 30), (1, 0)] {
+            orphans.add(inode(1), orphan(process, start, start + 10));
+        }
+        let expected = [
+            orphan(1, 0, 20),
+            orphan(2, 20, 30),
+            orphan(1, 30, 40),
+            orphan(1, 0, 10),
+        ];
+        assert_eq!(orphans.take(inode(1)), expected);
+        assert_eq!((orphans.take(inode(1)), orphans.count), (Vec::new(), 0));
+    }
+
+    #[test]
+    fn more_than_are_remembered_are_missing() {
+        let mut orphans = Orphans::default();
+        let first = 0..ORPHANS as u64;
+        first.for_each(|number| orphans.add(inode(number), orphan(1, 0, 10)));
+        assert!(!orphans.are_missing);
+        orphans.add(inode(0), orphan(2, 0, 10));
+        assert!(orphans.are_missing);
+        assert_eq!(orphans.take(inode(1)), []);
+        assert_eq!(orphans.take(inode(0)), [orphan(2, 0, 10)]);
     }
 }
