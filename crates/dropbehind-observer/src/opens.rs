@@ -28,13 +28,16 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// How long a program is held up by an observer that does not read. What cannot be reported is
-/// left to the kernel.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// left to the kernel. Before it reads on, it may have thousands of small files to write, and 0.1 s
+/// is not enough for that.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A holder that waits for the observer shows the other one this often that it is not stuck.
+const SIGN: Duration = Duration::from_millis(40);
 
 /// The server's and the observer's end of a connection.
 ///
 /// # Errors
 /// Those of socketpair(2).
 pub fn connection() -> io::Result<(OwnedFd, OwnedFd)> {
-    message_sockets(PATIENCE)
+    message_sockets(SIGN)
 }

@@ -36,14 +36,18 @@ fn files_in_memory_are_none_of_ours() {
     }
 }
 
-/// Stops the observer, makes files, and ends.
+/// Stops the observer, for some seconds if those are given, makes files, and ends.
 const UNREPORTED: &str = r#"
-import os, signal, sys
+import os, signal, sys, time
 run = os.getppid()
 children = open(f"/proc/{run}/task/{run}/children").read().split()
 (observer,) = [c for c in children if b"\0observe\0" in open(f"/proc/{c}/cmdline", "rb").read()]
 print(os.getpid(), observer, flush=True)
 os.kill(int(observer), signal.SIGSTOP)
+if sys.argv[2:] and os.fork() == 0:
+    time.sleep(float(sys.argv[2]))
+    os.kill(int(observer), signal.SIGCONT)
+    os._exit(0)
 for number in range(int(sys.argv[1])):
     with open(f"files/{number}", "wb") as file: file.write(bytes(3000))
 "#;
@@ -72,6 +76,27 @@ fn opens_that_nobody_could_be_told_of_are_counted() {
     assert!(observed < FILES && missed <= FILES, "{figures}");
     // One that the stand-by lets go counts twice.
     assert!(observed + missed >= FILES, "{figures}");
+}
+
+/// It may write many small files before it reads on.
+#[test]
+fn opens_wait_until_the_observer_can_be_told_of_them() {
+    const FILES: u64 = 5000;
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    std::fs::write(user.file("program.py"), UNREPORTED).unwrap();
+    let figures = user.does(&format!(
+        "mkdir files; $RUN -m dontcache --only 'files/*' --stats figures -- \
+         python3 program.py {FILES} 0.3 >said; cat figures"
+    ));
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    assert_eq!(figures["files"], FILES, "{figures}");
+    for note in figures["notes"].as_array().unwrap() {
+        let note = note.as_str().unwrap();
+        for word in ["too slow", "kept dropbehind waiting"] {
+            assert!(!note.contains(word), "{figures}");
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::look::{Found, LookedAt, Looker, writes};
 use super::server::{Served, StartSpare};
 use super::spare::TICK;
 use super::unfinished::{Counted, Unfinished, What};
-use super::{Before, Opened, Report};
+use super::{Before, Opened, PATIENCE, Report};
 use crate::shown;
 use dropbehind_linux::seccomp::{Request, StoppedCall, stopped_calls_may_wait};
 use dropbehind_linux::{
@@ -461,7 +461,14 @@ impl Serving {
             return true;
         }
         let observer = self.served.observer.as_fd();
-        let sent = report.send(observer, file.map(AsFd::as_fd), !self.is_behind);
+        let file = file.map(AsFd::as_fd);
+        let began = Instant::now();
+        let mut sent = report.send(observer, file, !self.is_behind);
+        while !self.is_behind && sent.as_ref().is_err_and(has_no_room) && began.elapsed() < PATIENCE
+        {
+            self.served.holders.looked(self.holder);
+            sent = report.send(observer, file, true);
+        }
         self.deaf = sent.as_ref().is_err_and(|error| {
             use io::ErrorKind::{BrokenPipe, ConnectionReset};
             matches!(error.kind(), BrokenPipe | ConnectionReset)
@@ -485,4 +492,12 @@ impl Serving {
         self.processes.insert(process);
         process
     }
+}
+
+/// Returns whether the observer has to read before more can be sent to it.
+fn has_no_room(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAGAIN | libc::ETOOMANYREFS)
+    )
 }
