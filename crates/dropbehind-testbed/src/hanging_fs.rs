@@ -11,8 +11,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, Request,
-    Session, SessionACL,
+    LockOwner, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    Request, Session, SessionACL,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{
@@ -103,13 +103,19 @@ impl HangingFs {
     /// The server answers nothing until the returned value is dropped, when all fails that
     /// waits or is still to come. Whoever waits cannot even be killed.
     pub fn hang(&self) -> Hanging<'_> {
-        self.unanswered.begin(None);
+        self.unanswered.begin(Whose::All);
+        Hanging(self)
+    }
+
+    /// The same for whoever makes a file. Meanwhile, the kernel keeps its folder locked.
+    pub fn hang_makers(&self) -> Hanging<'_> {
+        self.unanswered.begin(Whose::Makers);
         Hanging(self)
     }
 
     /// The same for one process, while others get their answers.
     pub fn hang_for(&self, process: u32) -> Hanging<'_> {
-        self.unanswered.begin(Some(process));
+        self.unanswered.begin(Whose::Process(process));
         Hanging(self)
     }
 
@@ -157,10 +163,18 @@ impl fmt::Debug for HangingFs {
     }
 }
 
-/// Who gets no answers.
+/// Whose requests get no answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    All,
+    /// Those that make files.
+    Makers,
+    Process(u32),
+}
+
+/// What gets no answers.
 struct Held {
-    /// `None` for all.
-    process: Option<u32>,
+    whose: Whose,
     /// Held back: to drop one would be to fail it.
     answers: Vec<Box<dyn std::any::Any + Send>>,
 }
@@ -170,9 +184,9 @@ struct Held {
 struct Unanswered(Arc<Mutex<Option<Held>>>);
 
 impl Unanswered {
-    fn begin(&self, process: Option<u32>) {
+    fn begin(&self, whose: Whose) {
         let answers = Vec::new();
-        *self.lock() = Some(Held { process, answers });
+        *self.lock() = Some(Held { whose, answers });
     }
 
     fn count(&self) -> usize {
@@ -186,7 +200,7 @@ impl Unanswered {
     /// The answer, unless it is to be held back.
     fn pass<R: Send + 'static>(&self, request: &Request, reply: R) -> Option<R> {
         match &mut *self.lock() {
-            Some(held) if held.process.is_none_or(|process| is_of(request, process)) => {
+            Some(held) if held.whose.has(request) => {
                 held.answers.push(Box::new(reply));
                 None
             }
@@ -195,9 +209,18 @@ impl Unanswered {
     }
 }
 
-/// Whether one of its threads made the request.
-fn is_of(request: &Request, process: u32) -> bool {
-    fs::exists(format!("/proc/{process}/task/{}", request.pid())).unwrap_or(false)
+impl Whose {
+    /// Returns whether it is among these, other than by making a file.
+    fn has(self, request: &Request) -> bool {
+        match self {
+            Whose::All => true,
+            Whose::Makers => false,
+            // One of its threads made it.
+            Whose::Process(process) => {
+                fs::exists(format!("/proc/{process}/task/{}", request.pid())).unwrap_or(false)
+            }
+        }
+    }
 }
 
 struct Server(Unanswered);
@@ -251,6 +274,23 @@ impl Filesystem for Server {
     fn open(&self, request: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         if let Some(reply) = self.0.pass(request, reply) {
             reply.opened(FileHandle(0), FopenFlags::empty());
+        }
+    }
+
+    /// Unanswered while makers of files are, and refused otherwise.
+    fn create(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _: u32,
+        _: u32,
+        _: i32,
+        reply: ReplyCreate,
+    ) {
+        match &mut *self.0.lock() {
+            Some(held) if held.whose == Whose::Makers => held.answers.push(Box::new(reply)),
+            _ => reply.error(Errno::EROFS),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::bed::Ordinary;
 use dropbehind_testbed::reclaim::in_some_attempt;
 use dropbehind_testbed::residency::evict;
 use dropbehind_testbed::{HangingFs, Need, need};
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,48 @@ fn a_server_that_hangs_keeps_only_those_waiting_who_asked_it() {
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(hanging);
+    assert!(run.wait().unwrap().success());
+}
+
+/// While a file is being made, whoever looks for its name waits as well, and nobody may look twice.
+#[test]
+fn a_server_that_makes_a_file_may_open_another_one() {
+    need!(Need::Cachestat);
+    need!(all HangingFs::needs());
+    let user = Ordinary::new();
+    let fs = HangingFs::new().unwrap();
+    let hanging = fs.hang_makers();
+    // Nothing is opened between these steps.
+    let script = "(: >$0/made) & read step; cat $0/file >/dev/null & read step; \
+                  cat go >went; read step; wait";
+    std::fs::write(user.file("go"), "on").unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_dropbehind"))
+        .args(["run", "--source", "seccomp", "sh", "-c", script])
+        .arg(fs.path())
+        .current_dir(user.file(""))
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut steps = run.stdin.take().unwrap();
+    until("nobody makes the file", || fs.waiting() >= 1);
+    for _ in 0..2 {
+        // Until the file is looked for that is being made, and then the other one.
+        std::thread::sleep(Duration::from_millis(500));
+        steps.write_all(b"\n").unwrap();
+    }
+    let began = Instant::now();
+    while std::fs::read(user.file("went")).ok().as_deref() != Some(b"on") {
+        if began.elapsed() > Duration::from_secs(20) {
+            drop(hanging);
+            drop(steps);
+            let _ = run.wait();
+            panic!("the others wait as well");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(hanging);
+    drop(steps);
     assert!(run.wait().unwrap().success());
 }
 

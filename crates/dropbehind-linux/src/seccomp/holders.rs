@@ -7,7 +7,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// What one holder has received.
 #[repr(C)]
@@ -31,6 +31,8 @@ struct Shared {
     answered: AtomicU64,
     /// The thread that receives them, in the holders' pid namespace.
     thread: AtomicI32,
+    /// Not 0 while it looks at files.
+    looking: AtomicU32,
 }
 
 /// As many calls may be put off by a holder at once.
@@ -116,6 +118,19 @@ impl Holders {
     /// Shows the other holder that this one works, though it receives nothing.
     pub fn looked(&self, holder: usize) {
         self.shared(holder).done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Shows the other holder whether this one looks at files, which may mean waiting for the
+    /// server of their file system.
+    pub fn set_looking(&self, holder: usize, looks: bool) {
+        let looking = &self.shared(holder).looking;
+        looking.store(looks.into(), Ordering::SeqCst);
+    }
+
+    /// Returns whether this holder looks at files.
+    #[must_use]
+    pub fn is_looking(&self, holder: usize) -> bool {
+        self.shared(holder).looking.load(Ordering::SeqCst) != 0
     }
 
     /// Returns whether the other holder has [let this call happen](Self::let_go_for), which this one
@@ -230,9 +245,11 @@ impl Holders {
         ids.map(let_go).fold(Ok(()), Result::and)
     }
 
-    /// Forgets the calls that a holder has received. Only that holder may do so while it lives.
+    /// Forgets the calls that a holder has received, and that it looks at files. Only that holder
+    /// may do so while it lives.
     pub fn clear(&self, holder: usize) {
         self.clear_received(holder);
+        self.set_looking(holder, false);
         for id in &self.shared(holder).put_off {
             id.store(0, Ordering::Relaxed);
         }

@@ -50,9 +50,6 @@ pub(super) struct Serving {
     /// Opens that wait until less is unwritten on this device, and since when.
     held: Vec<(StoppedCall, u64, Instant)>,
     may_hold: bool,
-    /// Looking at a file may mean waiting for its server, so while the other holder does, this
-    /// one does not look: the server may itself wait for an open.
-    pub(super) looks: bool,
 }
 
 impl Serving {
@@ -71,7 +68,6 @@ impl Serving {
             excess: Excess::default(),
             held: Vec::new(),
             may_hold: stopped_calls_may_wait(),
-            looks: true,
         }
     }
 
@@ -89,13 +85,12 @@ impl Serving {
                 asked = Instant::now();
                 if each(self) {
                     self.excess = Excess::default();
-                    self.let_held_go();
+                    self.work_off();
                     self.finish_all();
                     return false;
                 }
             }
-            self.finish_due();
-            self.let_held_go();
+            let looked = self.work_off();
             let served = Arc::clone(&self.served);
             let observer = served.observer.as_fd();
             let mut entries = vec![PollEntry::new(served.listener.as_fd(), Interest::Readable)];
@@ -111,6 +106,9 @@ impl Serving {
             });
             if let Some(ends_in) = self.excess.ends_in() {
                 timeout = timeout.min(ends_in);
+            }
+            if !looked {
+                timeout = timeout.max(PAUSE);
             }
             // An interruption is no event; any other failure shows when receiving.
             if poll(&mut entries, Some(timeout)).is_ok_and(|ready| ready == 0) {
@@ -139,6 +137,31 @@ impl Serving {
         }
     }
 
+    /// Begins to look at files. Returns false if it may not: looking at a file may mean waiting for
+    /// its server, so while the other holder does, this one does not look. The server may itself
+    /// wait for an open.
+    fn begin_to_look(&self) -> bool {
+        let holders = &self.served.holders;
+        holders.set_looking(self.holder, true);
+        let other = 1 - self.holder;
+        !(holders.is_looking(other) && is_asleep(holders.thread(other)))
+    }
+
+    fn end_to_look(&self) {
+        self.served.holders.set_looking(self.holder, false);
+    }
+
+    /// Does what is due. Returns false if that must wait for the other holder.
+    pub(super) fn work_off(&mut self) -> bool {
+        let may_look = self.begin_to_look();
+        if may_look {
+            self.finish_due();
+        }
+        self.let_held_go(may_look);
+        self.end_to_look();
+        may_look
+    }
+
     /// Holds an open for writing while too much is unwritten on its device. Returns whether it
     /// does.
     fn holds(&mut self, call: &StoppedCall, found: &Found) -> bool {
@@ -162,7 +185,7 @@ impl Serving {
 
     /// Lets opens go on that were held long enough. They are looked at again: much may have
     /// happened to their files.
-    fn let_held_go(&mut self) {
+    fn let_held_go(&mut self, may_look: bool) {
         if self.held.is_empty() {
             return;
         }
@@ -175,6 +198,7 @@ impl Serving {
         let served = Arc::clone(&self.served);
         for (call, ..) in free {
             match served.listener.waits(&call) {
+                true if !may_look => self.put_off(&call, What::Unclear),
                 true => {
                     let found = self.looker.look(&call, &served.listener);
                     self.found(&call, found);
@@ -210,11 +234,22 @@ impl Serving {
         let opens = self.unfinished.iter_mut();
         let earlier = opens.filter(|open| open.call.thread == call.thread);
         earlier.for_each(|open| open.is_over = true);
-        self.finish_where(|open| open.is_over && !matches!(open.what, What::Reported));
+        let may_look = self.begin_to_look();
+        let goes_on = self.prepare(call, may_look);
+        self.end_to_look();
+        goes_on
+    }
+
+    fn prepare(&mut self, call: &StoppedCall, may_look: bool) -> bool {
+        if may_look {
+            self.finish_where(|open| open.is_over && !matches!(open.what, What::Reported));
+        }
         let holds = match call.request {
             Request::Rename => {
-                // Before it may get another name.
-                self.finish_where(|open| matches!(open.what, What::Made(_)) && open.shows());
+                if may_look {
+                    // Before it may get another name.
+                    self.finish_where(|open| matches!(open.what, What::Made(_)) && open.shows());
+                }
                 false
             }
             Request::Ring => {
@@ -222,7 +257,7 @@ impl Serving {
                 self.report_or_miss(&Report::Unstopped { process }, None);
                 false
             }
-            _ if !self.looks => {
+            _ if !may_look => {
                 let note = "a directory or a server kept dropbehind waiting while programs opened \
                             files: what they use of some of those may stay cached";
                 self.report_or_miss(&Report::Note(note.to_owned()), None);
@@ -240,7 +275,9 @@ impl Serving {
             }
         };
         // Unless this open was reported instead.
-        self.finish_where(|open| open.is_over);
+        if may_look {
+            self.finish_where(|open| open.is_over);
+        }
         !holds
     }
 
@@ -332,7 +369,7 @@ impl Serving {
     }
 
     /// Looks at what opens have made or truncated by now, or failed to.
-    pub(super) fn finish_due(&mut self) {
+    fn finish_due(&mut self) {
         let now = Instant::now();
         let is_due = |open: &mut Unfinished| open.next_look <= now;
         let due: Vec<_> = self.unfinished.extract_if(.., is_due).collect();
@@ -370,8 +407,12 @@ impl Serving {
         });
     }
 
+    /// Finishes all opens, unless that must wait for the other holder.
     pub(super) fn finish_all(&mut self) {
-        self.finish_where(|open| !matches!(open.what, What::Reported));
+        if self.begin_to_look() {
+            self.finish_where(|open| !matches!(open.what, What::Reported));
+        }
+        self.end_to_look();
     }
 
     fn finish_where(&mut self, is_wanted: impl FnMut(&mut Unfinished) -> bool) {
@@ -500,4 +541,9 @@ fn has_no_room(error: &io::Error) -> bool {
         error.raw_os_error(),
         Some(libc::EAGAIN | libc::ETOOMANYREFS)
     )
+}
+
+/// Returns whether a thread waits for something, other than for a processor or to go on.
+fn is_asleep(thread: i32) -> bool {
+    process_stat(thread).is_ok_and(|stat| matches!(stat.state, 'S' | 'D'))
 }

@@ -2,7 +2,7 @@
 
 use super::server::{Served, StartSpare};
 use super::serving::Serving;
-use dropbehind_linux::{Interest, Pidfd, PollEntry, poll, process_stat};
+use dropbehind_linux::{Interest, Pidfd, PollEntry, poll};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
         ];
         let _ = poll(&mut ends, Some(TICK));
         let is_dead = ends[0].is_ready();
-        serving.finish_due();
+        serving.work_off();
         let mut entry = [PollEntry::new(listener, Interest::Readable)];
         let ready = poll(&mut entry, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0);
         if entry[0].is_hung_up() {
@@ -44,7 +44,6 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
         if is_stuck {
             // It waits for a server at this call, was stopped, or got no processor.
             let _ = holders.let_go_for(others, &served.listener);
-            serving.looks = waiting == 0 || !is_asleep(holders.thread(others));
             let all_are_gone = serving.serve(None, |serving| {
                 let other = serving.other.as_ref();
                 holders.count(others) != count
@@ -56,16 +55,10 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
             }
         }
     }
-    serving.looks = true;
     // From here on, this one serves and another one stands by.
     serving.replace_dead(&mut start_spare);
     serving.serve(None, |serving| {
         serving.replace_dead(&mut start_spare);
         false
     });
-}
-
-/// Returns whether a thread waits for something, other than for a processor or to go on.
-fn is_asleep(thread: i32) -> bool {
-    process_stat(thread).is_ok_and(|stat| matches!(stat.state, 'S' | 'D'))
 }
