@@ -84,3 +84,16 @@ pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String 
         _ => "the kernel's log (dmesg) may say more".into(),
     }
 }
+
+/// What the user can do about an observer that cannot start, as a sentence.
+pub(crate) fn observers_step(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        // The kernel has these for each of several limits.
+        Some(Errno::MFILE | Errno::NOSPC) => {
+            "Raise fs.fanotify.max_user_groups, fs.fanotify.max_user_marks or the limit on open \
+             files (ulimit -n), whichever is short."
+        }
+        Some(Errno::AGAIN) => "Raise the limit on processes (ulimit -u).",
+        _ => "The kernel's log (dmesg) may say more.",
+    }
+}

@@ -10,6 +10,7 @@ mod limits;
 
 use super::run::messages::{Connection, FromObserver, Heard, ToObserver, Wishes};
 use super::run::rules::RunRules;
+use crate::advice::observers_step;
 use crate::error::Exit;
 use crate::trace_file::TraceFile;
 use dropbehind_linux::{
@@ -209,9 +210,15 @@ fn begin(process: i32, wishes: &Wishes) -> Result<Observer, FromObserver> {
         opens,
         io_priority: io_priority.map_err(|error| failed(format!("{error}.")))?,
     })
-    .map_err(|error| FromObserver::Failed {
-        sentence: format!("{error}."),
-        impossible: !matches!(error, ObserverError::Failed { .. }),
+    .map_err(|error| match &error {
+        ObserverError::Failed { error: cause, .. } => failed(format!(
+            "cannot observe programs: {error}. {}",
+            observers_step(cause)
+        )),
+        _ => FromObserver::Failed {
+            sentence: format!("{error}."),
+            impossible: true,
+        },
     })?;
     // A watch may have looked at this process before it had an observer's threads. A process that
     // names itself may be another program, so the watch looks again.

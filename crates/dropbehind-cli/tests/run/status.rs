@@ -69,6 +69,20 @@ fn failures_of_our_own_come_before_the_program() {
 }
 
 #[test]
+fn too_few_descriptors_are_told_with_the_next_step() {
+    need!(Need::Root, Need::Tool("setpriv"));
+    let user = User::new();
+    // Without that capability an observer cannot raise its limit.
+    let script = "ulimit -n 16; exec setpriv --bounding-set=-sys_resource $RUN touch started";
+    let left = once(&user, RUN, script);
+    assert_eq!(left.code, Some(125), "{left:?}");
+    for saying in ["Too many open files", "ulimit -n", "touch was not started"] {
+        assert!(left.stderr.contains(saying), "{saying}: {left:?}");
+    }
+    assert!(!user.file("started").exists());
+}
+
+#[test]
 fn a_missing_device_is_named() {
     need!(Need::Root, Need::Tool("unshare"));
     let user = User::new();

@@ -1,5 +1,6 @@
 //! Begins to observe a machine, or says why that is not possible.
 
+use crate::advice::observers_step;
 use crate::error::Failure;
 use dropbehind_linux::{Fanotify, IoPriority};
 use dropbehind_observer::rules::Rules;
@@ -54,7 +55,7 @@ fn not_possible(error: &ObserverError) -> Failure {
 
 fn failed(doing: &str, error: &io::Error) -> Failure {
     Failure::new(format!(
-        "cannot watch: {doing}: {error}. Raise fs.fanotify.max_user_groups, \
-         fs.fanotify.max_user_marks or the limit on open files, whichever is short."
+        "cannot watch: {doing}: {error}. {}",
+        observers_step(error)
     ))
 }
