@@ -14,6 +14,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+/// How sentences about an incomplete trace begin.
+pub(crate) const INCOMPLETE: &str = "the trace ";
+
 /// Records that wait to be written, at most: some 5 MiB. A disk's thread makes a few thousand a
 /// second.
 const QUEUE: usize = 1 << 16;
@@ -82,14 +85,14 @@ impl TraceFile {
         match written {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                return Some(format!("the trace {path} is not complete: {error}"));
+                return Some(format!("{INCOMPLETE}{path} is not complete: {error}"));
             }
-            Err(_) => return Some(format!("the trace {path} is not complete")),
+            Err(_) => return Some(format!("{INCOMPLETE}{path} is not complete")),
         }
         match self.lost.load(Relaxed) {
             0 => None,
             lost => Some(format!(
-                "the trace {path} lacks {lost} records, which came faster than they could be \
+                "{INCOMPLETE}{path} lacks {lost} records, which came faster than they could be \
                  written"
             )),
         }

@@ -199,6 +199,12 @@ fn a_trace_that_cannot_be_written_is_an_error_before_and_a_note_after() {
     let said = user.runs("run --trace no/where -- touch c");
     said.fails(125, "Create the directory");
     assert!(!user.file("c").exists());
+    let said = user.does("run --trace /dev/full -- touch c");
+    assert!(
+        said.stderr.contains("/dev/full is not complete"),
+        "{}",
+        said.stderr
+    );
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::error::{Exit, Failure, shown};
 use crate::options::{OpenSource, RunSettings};
 use crate::report_file::InUse;
 use crate::stats_file::StatsFile;
+use crate::trace_file::INCOMPLETE;
 use clap::Args;
 use dropbehind::Mode;
 use dropbehind::config::Disks;
@@ -438,10 +439,14 @@ fn tell(account: Result<&Account, &NoAccount>, settings: &RunSettings, modes: &[
         }
     };
     if !settings.verbose {
-        // Whoever asks for the mode would take what is cached for what is used again.
-        let notes = account.snapshot.notes.iter();
-        let of_mode = notes.filter(|note| settings.mode.is_some() && note.starts_with(KEEPS_ALL));
-        of_mode.for_each(|note| say(&format!("{note}.")));
+        // Whoever asks for the mode would take what is cached for what is used again, and whoever
+        // asks for a trace would take it for all that was done.
+        let matters = |note: &&String| {
+            settings.mode.is_some() && note.starts_with(KEEPS_ALL)
+                || settings.trace.is_some() && note.starts_with(INCOMPLETE)
+        };
+        let notes = account.snapshot.notes.iter().filter(matters);
+        notes.for_each(|note| say(&format!("{note}.")));
         return;
     }
     if account.processes > 0 {
