@@ -144,6 +144,19 @@ fn too_few_descriptors_are_told_and_nothing_is_started() {
     assert!(!user.file("started").exists());
 }
 
+#[test]
+fn a_limit_on_file_sizes_is_told_and_nothing_is_started() {
+    need!(all Ordinary::needs(&["mkdir"]));
+    let user = Ordinary::new();
+    let left = user.runs("", "ulimit -f 0; $RUN --source seccomp mkdir started");
+    assert_eq!(left.code, Some(125), "{left:?}");
+    for saying in ["File too large", "ulimit -f", "mkdir was not started"] {
+        assert!(left.stderr.contains(saying), "{saying}: {left:?}");
+    }
+    assert!(!left.stderr.contains("Linux 5.6"), "{left:?}");
+    assert!(!user.file("started").exists());
+}
+
 /// As in a container whose runtime listens to system calls.
 #[test]
 fn anothers_listener_is_told_and_nothing_is_started() {

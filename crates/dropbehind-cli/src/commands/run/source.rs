@@ -71,6 +71,11 @@ pub(super) fn check_stopping() -> Result<Apart, Failure> {
     }
     match can_stop_at_opens() {
         Ok(()) => Ok(Apart::StoppedAtOpens),
+        // What two processes share is in a file, though in memory.
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(own(format!(
+            "programs cannot be stopped at their opens here (--source seccomp): {error}. Raise the \
+             limit on file sizes (ulimit -f), which concerns shared memory, too."
+        ))),
         Err(error) => Err(Failure::impossible(format!(
             "programs cannot be stopped at their opens here (--source seccomp): {error}. It takes \
              Linux 5.6 or later, and no sandbox that forbids seccomp(2)."
