@@ -2,10 +2,17 @@
 
 use crate::error::{Doing, Failure, shown};
 use crate::input::{Identity, is_cached_kind};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the reader of a named pipe, started at the same time, may take to open it.
+const READER: Duration = Duration::from_secs(5);
 
 /// Something that a command reads or writes.
 #[derive(Clone, Debug)]
@@ -23,12 +30,16 @@ pub(crate) enum InUse {
 pub(crate) fn open(option: &str, path: &Path, in_use: &[InUse]) -> Result<File, Failure> {
     let failed = |error: io::Error| Failure::io(Doing::Create, path, &error);
     let is_new = !path.exists();
-    let file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)
-        .map_err(failed)?;
+    let is_pipe = |there: Metadata| there.file_type().is_fifo();
+    let file = match path.metadata().is_ok_and(is_pipe) {
+        true => open_pipe(option, path)?,
+        false => File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(failed)?,
+    };
     let metadata = file.metadata().map_err(failed)?;
     // Compared only now: a new file may have got the name that the copy was to have. A pipe or a
     // terminal may well be both.
@@ -41,6 +52,32 @@ pub(crate) fn open(option: &str, path: &Path, in_use: &[InUse]) -> Result<File, 
         let _ = path.canonicalize().and_then(std::fs::remove_file);
     }
     Err(refused(option, path, used))
+}
+
+/// Opens a named pipe once somebody reads it. The kernel would wait for ever, and no signal would
+/// end that where signals are handled already.
+fn open_pipe(option: &str, path: &Path) -> Result<File, Failure> {
+    let until = Instant::now() + READER;
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    loop {
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::NXIO) if Instant::now() < until => std::thread::sleep(READER / 500),
+            Err(Errno::NXIO) => {
+                return Err(Failure::new(format!(
+                    "cannot write {} for {option}: nobody reads this pipe. Start its reader first, \
+                     or name another file with {option}.",
+                    shown(path)
+                )));
+            }
+            opened => {
+                let opened = opened.and_then(|pipe| {
+                    rustix::fs::fcntl_setfl(&pipe, OFlags::empty())?;
+                    Ok(File::from(pipe))
+                });
+                return opened.map_err(|error| Failure::io(Doing::Create, path, &error.into()));
+            }
+        }
+    }
 }
 
 /// Refuses to write a report where one of these is, or would be made. Makes nothing itself.

@@ -460,6 +460,22 @@ fn a_stats_file_that_cannot_be_written_stops_it_before_anything_changes() {
 }
 
 #[test]
+fn a_report_waits_for_a_pipes_reader_though_not_for_ever() {
+    let user = User::new();
+    user.has("a", 10);
+    // Nobody can interrupt what waits to open a pipe while it handles signals.
+    let script = "mkfifo p; timeout -s KILL 60 dropbehind cp --stats p a b";
+    user.sh(script).fails(1, "Start its reader first");
+    assert!(!user.file("b").exists());
+    let script = "dropbehind cp --stats p a b & sleep 0.2; cat p; wait $!";
+    let said = user.sh(script);
+    assert_eq!((said.code, said.stderr.as_str()), (0, ""));
+    let figures: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(figures["bytes_written"], 10);
+    holds(&user.file("b"), 10);
+}
+
+#[test]
 fn a_report_never_replaces_what_is_read_or_written() {
     let user = User::new();
     let has = |name: &str| user.sh(&format!("cat {name}")).text();
