@@ -238,6 +238,27 @@ fn sockets_of_the_dead_are_removed_and_others_are_not() {
 }
 
 #[test]
+fn observers_leave_nothing_behind() {
+    let scratch = Scratch::new().unwrap();
+    std::thread::scope(|scope| {
+        for observer in 0..4 {
+            let path = scratch.file(&format!("run-{observer}.sock"));
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    let server = Server::start(&path, counting()).unwrap();
+                    // Others that start meanwhile do not take it for a dead one's.
+                    assert!(ask(&path, "snapshot\n").starts_with('{'));
+                    drop(server);
+                }
+            });
+        }
+    });
+    let left = fs::read_dir(scratch.file("")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn the_end_of_an_observer_ends_its_streams() {
     let scratch = Scratch::new().unwrap();
     let path = scratch.file("watch.sock");

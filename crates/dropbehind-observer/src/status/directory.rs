@@ -310,18 +310,25 @@ impl Held {
             ));
         }
         // Not the directory itself: anybody who can read it could lock it for ever.
-        let lock = File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(folder.join(LOCK))
-            .map_err(about)?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
-        Ok(Self {
-            folder: folder.to_owned(),
-            _lock: lock,
-        })
+        let path = folder.join(LOCK);
+        loop {
+            let lock = File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(&path)
+                .map_err(about)?;
+            rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+            let ours = lock.metadata()?.ino();
+            // Whoever had the lock may have removed the file meanwhile.
+            if fs::symlink_metadata(&path).is_ok_and(|there| there.ino() == ours) {
+                return Ok(Self {
+                    folder: folder.to_owned(),
+                    _lock: lock,
+                });
+            }
+        }
     }
 
     /// Removes the sockets of observers that are dead.
@@ -366,6 +373,13 @@ impl Held {
         // For a few clients that connect at the same moment; a full queue only makes them wait.
         rustix::net::listen(&socket, 16).map_err(about)?;
         Ok(socket)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Before it is closed, while nobody else can hold it.
+        let _ = fs::remove_file(self.folder.join(LOCK));
     }
 }
 
