@@ -53,7 +53,7 @@ pub struct Used {
     pub once: bool,
     /// Some page was used at two different times.
     pub again: bool,
-    /// Nobody knows of some page.
+    /// Nobody knows of some page: so many others entered the cache since.
     pub unknown: bool,
 }
 
@@ -300,10 +300,11 @@ impl Reuse {
         };
         let written_from = tried.written_from;
         let is_back = |part: &ByteRange| tried.back.touches(*part);
-        let one_suffices = parts
-            .iter()
-            .any(|part| part.start >= written_from || is_back(part));
-        let stays = used.again || used.unknown || used.once && one_suffices;
+        let some_back = parts.iter().any(is_back);
+        let one_suffices = some_back || parts.iter().any(|part| part.start >= written_from);
+        // What is used again and was dropped comes back once. What stayed by mistake would stay for
+        // ever, and all of a scan might.
+        let stays = used.again || used.once && one_suffices || used.unknown && some_back;
         let past = tried.past;
         let mut came_back_bytes = 0;
         for part in parts {
@@ -316,7 +317,7 @@ impl Reuse {
         }
         let fate = if stays { Ghost::Stayed } else { Ghost::Dropped };
         for part in parts {
-            if !stays {
+            if !stays && !used.unknown {
                 self.length.used_once(part.len());
             }
             self.remember(past, fate, *part);
@@ -596,15 +597,17 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_the_uses_of_stays() {
+    fn what_nobody_knows_the_uses_of_stays_once_it_is_back() {
         let mut reuse = reuse();
-        arrive(&mut reuse, FILE, pieces(0, 1));
-        let (file, parts) = reuse.take_oldest(true).unwrap();
         let unknown = Used {
             unknown: true,
             ..Used::default()
         };
-        assert!(reuse.decide(file, &parts, unknown));
+        for stays in [false, true] {
+            arrive(&mut reuse, FILE, pieces(0, 1));
+            let (file, parts) = reuse.take_oldest(true).unwrap();
+            assert_eq!(reuse.decide(file, &parts, unknown), stays);
+        }
     }
 
     #[test]

@@ -89,7 +89,6 @@ impl Files {
         }
         self.ask_for_memory();
         let (uses, inodes) = (self.uses.as_ref(), &self.inodes);
-        let mut some_unknown = false;
         let look = |inode: Inode, part: ByteRange| {
             let (Some(uses), Some(inode)) = (uses, inodes.kernel_inode(inode)) else {
                 return (part, Used::default());
@@ -102,19 +101,12 @@ impl Files {
                 again: uses.again,
                 unknown: uses.unknown,
             };
-            some_unknown |= uses.unknown;
             (range_of_pages(first_page, pages), used)
         };
         let files = &self.files;
         self.table.decide(all, look, |number, range| {
             files.get(&number).map_or(0, |open| kept_bytes(open, range))
         });
-        if some_unknown {
-            lock(&self.board).note(
-                "so much entered the cache that of some pages it is not known whether they were used \
-                 again: they stay, and count as used again",
-            );
-        }
     }
 }
 
