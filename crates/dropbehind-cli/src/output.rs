@@ -196,11 +196,36 @@ pub(crate) fn sync_open_directory(directory: &std::fs::File, path: &Path) -> Res
         Err(error)
             if matches!(
                 Errno::from_io_error(&error),
-                Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::ROFS | Errno::BADF)
+                Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::BADF)
             ) =>
         {
             Ok(())
         }
         other => other.map_err(|error| Failure::io(Doing::Sync, path, &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dropbehind_testbed::{Fs, MountedFs, need};
+    use std::process::Command;
+
+    /// Its journal has ended, with the names of new files.
+    #[test]
+    fn a_directory_on_a_file_system_that_failed_is_not_synced() {
+        need!(all MountedFs::needs(Fs::Ext4));
+        let mounted = MountedFs::new(Fs::Ext4, 64 << 20).unwrap();
+        let remounted = Command::new("mount")
+            .args(["-o", "remount,errors=remount-ro"])
+            .arg(mounted.path())
+            .status();
+        assert!(remounted.unwrap().success());
+        let directory = std::fs::File::open(mounted.path()).unwrap();
+        std::fs::write(mounted.file("new"), "").unwrap();
+        let device = mounted.device().file_name().unwrap().to_str().unwrap();
+        std::fs::write(format!("/sys/fs/ext4/{device}/trigger_fs_error"), "test").unwrap();
+        let failed = sync_open_directory(&directory, mounted.path()).unwrap_err();
+        assert!(failed.to_string().contains("Read-only"), "{failed}");
     }
 }
