@@ -56,11 +56,20 @@ impl World {
         let pages: u64 = self.files.iter().map(|file| file.pages() as u64).sum();
         let requests = self.disk.queued() as u64 + 4000;
         let actions = 4000 + 10 * pages;
+        // Beside others, it may be that long before what a request has written is noticed.
+        let programs = self.plan.programs.iter();
+        let sizes = programs.map(|program| program.request_bytes.unwrap_or(u64::MAX));
+        let smallest = sizes.min().unwrap_or(u64::MAX).max(PAGE);
+        let polls_ns = match self.plan.peers_in_thousand {
+            0 => 0,
+            _ => (1 + 2 * pages * PAGE / smallest) * POLL_SHARED_MAX_NS,
+        };
         2 * SECOND
             + nature.stall_ns
             + 4 * pages * PAGE * 1000 / speed * MS
             + 2 * requests * nature.per_request_ns
             + actions * self.plan.shell_ns
+            + polls_ns
     }
 
     /// The flusher goes to sleep: nobody waits for what it could do.
