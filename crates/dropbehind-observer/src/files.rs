@@ -406,6 +406,10 @@ impl Files {
         };
         if is_emptied {
             open.is_emptied();
+            if self.trace.is_none() {
+                // The trace names what comes after the truncation, and may have done so already.
+                self.table.emptied(number);
+            }
         }
         if opened.writable {
             open.may_be_written();

@@ -141,7 +141,9 @@ impl ObservedFiles {
         let Brought {
             range, ours, back, ..
         } = brought;
-        if file.shelved > 0 && !ours {
+        if file.shelved > 0 {
+            // What was there has left the cache. The new folio may reach beyond what the shelf has,
+            // and the kernel drops no part of a folio.
             self.actions
                 .push_back(FileAction::DecideShelved(number, range, Fate::Others));
         }
@@ -176,6 +178,15 @@ impl ObservedFiles {
         }
     }
 
+    /// The file was truncated to nothing. Its places on the shelf have nothing in the cache any more:
+    /// what comes now is counted at the next close.
+    pub fn emptied(&mut self, number: FileNumber) {
+        if self.is_shelved(number) {
+            let gone = FileAction::DecideShelved(number, ByteRange::WHOLE, Fate::Others);
+            self.actions.push_back(gone);
+        }
+    }
+
     /// Pages of this file entered the cache that are ours, and are dropped in any case.
     pub fn brought_to_drop(&mut self, number: FileNumber, range: ByteRange) {
         let dropped = self.reuse.dropped_in_any_case(number, range);
@@ -202,11 +213,6 @@ impl ObservedFiles {
         range: ByteRange,
         subjects: [Option<Subject>; 2],
     ) {
-        if self.files.get(&number).is_some_and(|file| file.shelved > 0) {
-            // What was there left the cache meanwhile.
-            self.actions
-                .push_back(FileAction::DecideShelved(number, range, Fate::Others));
-        }
         let (parts, dropped) = self.reuse.arrived(number, range, subjects);
         for (part, arrival) in parts {
             for (range, back) in split(part, &dropped) {
@@ -626,6 +632,32 @@ mod tests {
         assert_eq!(files.count(), 0);
     }
 
+    /// The old place must not try to drop a part of the new folio.
+    #[test]
+    fn what_comes_again_has_left_the_shelf() {
+        let mut files = opened();
+        files.brought_of(FILE, brought(pages(0, 4), true));
+        files.closed(FILE);
+        files.opened(FILE, INODE);
+        files.brought_of(FILE, brought(pages(0, 8), true));
+        files.closed(FILE);
+        let gone = FileAction::DecideShelved(FILE, pages(0, 8), Fate::Others);
+        let [first, second] = [pages(0, 4), pages(0, 8)].map(|range| shelved(&[range]));
+        expect(&mut files, &[first, gone, second]);
+    }
+
+    #[test]
+    fn of_an_emptied_file_nothing_is_left_on_the_shelf() {
+        let mut files = opened();
+        files.emptied(FILE);
+        files.brought_of(FILE, brought(pages(0, 4), true));
+        files.closed(FILE);
+        files.opened(FILE, INODE);
+        files.emptied(FILE);
+        let gone = FileAction::DecideShelved(FILE, ByteRange::WHOLE, Fate::Others);
+        expect(&mut files, &[shelved(&[pages(0, 4)]), gone]);
+    }
+
     #[test]
     fn what_came_before_a_close_is_told_before_it() {
         let mut files = streaming();
@@ -665,11 +697,12 @@ mod tests {
         let actions: Vec<FileAction> = core::iter::from_fn(|| files.next()).collect();
         let stays = FileAction::Decide(FILE, pages(0, 8), true);
         let shelved_stays = FileAction::DecideShelved(FILE, pages(0, 8), Fate::Stays);
+        let gone = FileAction::DecideShelved(FILE, pages(0, 4), Fate::Others);
         let again = FileAction::Shelve(FILE, waits.clone(), waits);
-        let last = &actions[actions.len() - 3..];
+        let last = &actions[actions.len() - 4..];
         assert_eq!(
             alloc::format!("{last:?}"),
-            alloc::format!("{:?}", [stays, shelved_stays, again])
+            alloc::format!("{:?}", [stays, shelved_stays, gone, again])
         );
     }
 

@@ -75,7 +75,8 @@ pub enum ShelfAction {
 /// What becomes of pages of ours on the shelf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// They stay, since others brought them in.
+    /// The shelf leaves them alone: they have left the cache, and whoever brought in what is there
+    /// now has it.
     Others,
     /// They stay, since they were used again.
     Stays,

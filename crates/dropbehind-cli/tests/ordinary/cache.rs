@@ -110,6 +110,35 @@ fn a_truncated_file_is_the_programs() {
     }
 }
 
+/// A folio of what was written last reaches beyond the end of what was there before, which waits to
+/// be dropped. The kernel drops no part of a folio, so only what was written last can be dropped.
+#[test]
+fn what_waits_of_a_file_is_gone_once_it_is_truncated() {
+    need!(all Ordinary::needs(&["python3"]));
+    let user = Ordinary::new();
+    let program = "\
+import os, time
+for size, until_closed in (40_000, 0), (250_000, 7):
+    file = os.open('data', os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
+    os.write(file, bytes(size))
+    os.fsync(file)
+    time.sleep(until_closed)
+    os.close(file)
+    time.sleep(0.5)
+";
+    std::fs::write(user.file("program.py"), program).unwrap();
+    let figures = user
+        .does("$RUN -m dontcache --only data --stats figures -- python3 program.py; cat figures");
+    assert_eq!(user.cached_pages("data"), 0, "{figures}");
+    let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
+    assert_eq!(figures["left_bytes"], 0, "{figures}");
+    let pages = |bytes: u64| bytes.next_multiple_of(4096);
+    let brought_bytes = pages(40_000) + pages(250_000);
+    for field in ["brought_bytes", "dropped_bytes"] {
+        assert_eq!(figures[field], brought_bytes, "{field}: {figures}");
+    }
+}
+
 /// The program has it open when it truncates it, and reads what is others' until then.
 #[test]
 fn a_file_in_use_is_the_programs_once_it_is_truncated() {
