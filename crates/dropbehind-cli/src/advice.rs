@@ -2,6 +2,7 @@
 
 use crate::error::{Doing, shown};
 use crate::options::is_of_dd;
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
@@ -36,6 +37,11 @@ pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String 
         Some(Errno::PERM) if doing == Doing::Count => {
             "run as the file's owner, as a user who may write it, or as root".into()
         }
+        Some(Errno::PERM) if writing && is_protected(path) => {
+            "it or its directory is immutable or append-only, for root, too; look at both with \
+             lsattr -d, and take that away with chattr -i or -a"
+                .into()
+        }
         Some(Errno::ACCESS | Errno::PERM) if writing => "run as a user who may write it".into(),
         Some(Errno::ACCESS | Errno::PERM) => "run as a user who may read it".into(),
         Some(Errno::NOENT) if path.exists() && !Path::new("/proc/self").exists() => {
@@ -64,6 +70,7 @@ pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String 
         Some(Errno::NOENT | Errno::NAMETOOLONG | Errno::LOOP) => "check the name".into(),
         Some(Errno::NOTDIR) => "a part of the name is a file; check the name".into(),
         Some(Errno::ISDIR) => "it is a directory; name a file in it".into(),
+        Some(Errno::TXTBSY) if is_swap(path) => "the machine swaps to it; end that with swapoff".into(),
         Some(Errno::TXTBSY) => "the program is running; stop it, or use -f to replace it".into(),
         Some(Errno::BUSY) => "end what uses it and run the command again".into(),
         Some(Errno::MFILE) => "raise the limit on open files (ulimit -n)".into(),
@@ -83,6 +90,30 @@ pub(crate) fn next_step(doing: Doing, path: &Path, error: &io::Error) -> String 
         Some(Errno::OPNOTSUPP) => "`dropbehind probe` shows what works there".into(),
         _ => "the kernel's log (dmesg) may say more".into(),
     }
+}
+
+/// Returns whether a file, or the directory that has its name, is immutable or append-only
+/// (chattr(1)).
+fn is_protected(path: &Path) -> bool {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let protects = StatxAttributes::IMMUTABLE | StatxAttributes::APPEND;
+    [path, parent].iter().any(|path| {
+        let found = statx(CWD, *path, AtFlags::empty(), StatxFlags::empty());
+        found.is_ok_and(|found| found.stx_attributes.intersects(protects))
+    })
+}
+
+/// Returns whether a file is an active swap file (proc(5), `/proc/swaps`).
+fn is_swap(path: &Path) -> bool {
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    let mut swaps = swaps
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    path.canonicalize()
+        .is_ok_and(|path| swaps.any(|swap| Path::new(swap) == path))
 }
 
 /// What the user can do about an observer that cannot start, as a sentence.

@@ -511,3 +511,33 @@ fn each_exit_code_means_what_the_manual_says() {
         assert_eq!(codes, meant, "{table}");
     }
 }
+
+#[test]
+fn what_not_even_root_may_write_is_told_with_what_protects_it() {
+    need!(Need::Root, Need::Tool("chattr"), Need::Tool("swapon"));
+    let mounted = MountedFs::new(Fs::Ext4, 64 << 20).unwrap();
+    let user = User::new();
+    user.has("a", 10);
+    let does = |program: &str, arguments: &[&str], name: &str| {
+        let mut command = Command::new(program);
+        let done = command.args(arguments).arg(mounted.file(name)).status();
+        assert!(done.unwrap().success(), "{program} {arguments:?}");
+    };
+    std::fs::write(mounted.file("file"), "").unwrap();
+    let copies = |saying: &str| {
+        let copy = format!("cp a {}", mounted.file("file").display());
+        user.runs(&copy).fails(1, saying);
+    };
+    for attribute in ["i", "a"] {
+        does("chattr", &[&format!("+{attribute}")], "file");
+        copies("with chattr -i or -a.");
+        does("chattr", &[&format!("-{attribute}")], "file");
+    }
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::write(mounted.file("file"), vec![0; 8 << 20]).unwrap();
+    std::fs::set_permissions(mounted.file("file"), mode).unwrap();
+    does("mkswap", &["-q"], "file");
+    does("swapon", &[], "file");
+    copies("swapoff");
+    does("swapoff", &[], "file");
+}

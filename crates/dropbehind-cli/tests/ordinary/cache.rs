@@ -457,7 +457,7 @@ def use(seconds):
         time.sleep(0.1)
     os.close(file)
 use(6)
-time.sleep(3)
+time.sleep(5)
 os.close(os.open('closed', os.O_CREAT | os.O_WRONLY))
 while not os.path.exists('read'): time.sleep(0.01)
 use(0)
