@@ -42,6 +42,31 @@ fn nothing_written_or_read_stays_in_the_page_cache() {
     assert!(residency::fincore(&file).unwrap() > 0);
 }
 
+/// ext4 with `inline_data` keeps the first bytes in the inode, where nothing can be asked about
+/// their writeback.
+#[test]
+fn nothing_stays_of_a_file_that_was_tiny_at_first() {
+    need!(all MountedFs::needs(Fs::Ext4InlineData));
+    need!(Need::Cachestat, Need::Tool("fincore"));
+    let disk = MountedFs::new(Fs::Ext4InlineData, 256 << 20).unwrap();
+    let user = User::new();
+    user.has("a", BYTES);
+    let file = disk.file("file");
+    let shown = file.display();
+    for script in [
+        format!("dropbehind cp a {shown}"),
+        format!("(echo hello; sleep .3; cat a) | dropbehind write {shown}"),
+        format!("(echo hello; sleep .3; cat a) | dropbehind write --append {shown}"),
+    ] {
+        std::fs::write(&file, "old").unwrap();
+        std::fs::File::open(&file).unwrap().sync_all().unwrap();
+        residency::evict(&file);
+        let said = user.sh(&script);
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        assert_eq!(residency::fincore(&file).unwrap(), 0, "{script}");
+    }
+}
+
 #[test]
 fn nothing_is_left_dirty_without_a_sync() {
     need!(Need::Cachestat);

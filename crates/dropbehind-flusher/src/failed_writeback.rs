@@ -196,7 +196,7 @@ enum Sign {
 struct Questioned {
     /// Our own description, which was opened before the file was written.
     file: Arc<OwnedFd>,
-    /// Found out when it is first asked.
+    /// Found out when it is first asked, or first once its data has left the inode.
     askable: OnceLock<Askable>,
     /// Programs may have written it since.
     written: AtomicBool,
@@ -260,9 +260,13 @@ impl WritebackSign {
 
 impl Questioned {
     fn askable(&self) -> Askable {
-        *self
-            .askable
-            .get_or_init(|| prepare_to_ask(self.file.as_fd()))
+        if let Some(askable) = self.askable.get() {
+            return *askable;
+        }
+        match prepare_to_ask(self.file.as_fd()) {
+            Askable::InInode => Askable::InInode,
+            askable => *self.askable.get_or_init(|| askable),
+        }
     }
 
     fn has_failed(&self, range: ByteRange) -> io::Result<bool> {
@@ -275,7 +279,7 @@ impl Questioned {
         }
         match self.askable() {
             Askable::NotThisFile => Ok(true),
-            Askable::NotThere => Ok(false),
+            Askable::NotThere | Askable::InInode => Ok(false),
             Askable::Yes => {
                 let failed = writeback_error(self.file.as_fd(), range.start)?.is_some();
                 self.failed.fetch_or(failed, Ordering::Relaxed);
@@ -368,6 +372,49 @@ mod tests {
         assert_eq!(failed.news(), [WritebackFailure::FileSystem(device)]);
         // Its files may be written well from now on.
         assert!(!failed.sign_of(Some(device), 7, None).has_failed());
+    }
+
+    #[test]
+    fn a_file_that_was_in_its_inode_is_asked_once_it_is_not() {
+        need!(all MountedFs::needs(Fs::Ext4InlineData));
+        let disk = MountedFs::new(Fs::Ext4InlineData, 64 << 20).unwrap();
+        let mut options = File::options();
+        let options = options.read(true).write(true).create(true);
+        let mut writer = options.open(disk.file("file")).unwrap();
+        writer.write_all(b"short").unwrap();
+        let own = File::open(disk.file("file")).unwrap();
+        let sign = WritebackSign::questioned(Arc::new(own.into()));
+        sign.may_be_written();
+        let first = ByteRange::new(0, dropbehind_linux::page_size());
+        for _ in 0..2 {
+            assert!(!sign.cannot_be_asked());
+            assert!(!sign.has_failed_for(first).unwrap());
+            writer.write_all(&[1; 1 << 20]).unwrap();
+            writer.sync_all().unwrap();
+        }
+        let Sign::Questioned(file) = &sign.0 else {
+            unreachable!()
+        };
+        assert_eq!(file.askable.get(), Some(&Askable::Yes));
+    }
+
+    #[test]
+    fn a_file_that_outgrew_its_inode_may_have_failed() {
+        need!(all FailingDisk::needs(Some(Fs::Ext4InlineData)));
+        let disk = FailingDisk::formatted(Fs::Ext4InlineData).unwrap();
+        let mut writer = File::create(disk.file("file")).unwrap();
+        writer.write_all(b"short").unwrap();
+        let own = File::open(disk.file("file")).unwrap();
+        let sign = WritebackSign::questioned(Arc::new(own.into()));
+        sign.may_be_written();
+        let first = ByteRange::new(0, dropbehind_linux::page_size());
+        assert!(!sign.has_failed_for(first).unwrap());
+        let block = vec![1; 1 << 20];
+        for _ in 0..FailingDisk::TOO_MUCH_BYTES >> 20 {
+            writer.write_all(&block).unwrap();
+        }
+        writer.sync_all().unwrap_err();
+        assert!(sign.has_failed_for(first).unwrap());
     }
 
     #[test]

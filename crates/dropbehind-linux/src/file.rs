@@ -196,6 +196,14 @@ pub(crate) fn has_direct_reads(fd: BorrowedFd<'_>) -> bool {
     !matches!(direct_io_alignment(fd), Some((0, _)))
 }
 
+/// Returns whether ext4 keeps the file's data in its inode. It clears the flag before it writes the
+/// first page (`ext4_destroy_inline_data`), and never sets it again.
+pub(crate) fn is_in_inode(fd: BorrowedFd<'_>) -> bool {
+    // include/uapi/linux/fs.h: FS_INLINE_DATA_FL
+    const INLINE_DATA: u32 = 0x1000_0000;
+    rustix::fs::ioctl_getflags(fd).is_ok_and(|flags| flags.bits() & INLINE_DATA != 0)
+}
+
 fn size_of_stat(fd: BorrowedFd<'_>, stat: &Stat) -> io::Result<u64> {
     if FileKind::of(stat) == FileKind::Block {
         block_size_bytes(fd)

@@ -28,7 +28,7 @@
 //! as zeros, and nothing reports that (Linux 6.18).
 
 use crate::advice::{Access, advise_access};
-use crate::file::{FsKind, filesystem, has_direct_reads};
+use crate::file::{FsKind, filesystem, has_direct_reads, is_in_inode};
 use crate::nowhere::Nowhere;
 use crate::page::page_size;
 use crate::writeback::writeback_error_of_description;
@@ -43,8 +43,12 @@ pub enum Askable {
     /// It can, through the prepared description.
     Yes,
     /// Other files on its file system can. This one has no direct reads (encrypted, verified,
-    /// with its data in the journal or in the inode), or may not be read.
+    /// with its data in the journal), or may not be read.
     NotThisFile,
+    /// Its data was in its inode (ext4's `inline_data`), so none of its pages had ever been written
+    /// back, and none that was clean was the only copy. Prepare again later: once it has outgrown
+    /// the inode, it may be asked.
+    InInode,
     /// Its file system is not ext4, xfs or btrfs, and it is not a block device.
     NotThere,
 }
@@ -63,6 +67,10 @@ pub fn prepare_to_ask(fd: BorrowedFd<'_>) -> Askable {
     ];
     if !known.contains(&filesystem) {
         return Askable::NotThere;
+    }
+    // Before anything else is looked at: it may outgrow the inode meanwhile, though never return.
+    if filesystem == FsKind::Ext4 && is_in_inode(fd) {
+        return Askable::InInode;
     }
     let prepared = || -> rustix::io::Result<bool> {
         let flags = rustix::fs::fcntl_getfl(fd)?;

@@ -15,6 +15,8 @@ pub enum Fs {
     /// ext4 without a journal: it stays writable when metadata cannot be
     /// written, so that data errors alone decide what a test sees.
     Ext4NoJournal,
+    /// ext4 that keeps the data of tiny files in their inodes.
+    Ext4InlineData,
     /// XFS.
     Xfs,
     /// btrfs, single device. Its `st_dev` is anonymous.
@@ -22,13 +24,13 @@ pub enum Fs {
 }
 
 impl Fs {
-    /// All of them.
+    /// Those that differ in what most tests look at.
     pub const ALL: [Self; 4] = [Self::Ext4, Self::Ext4NoJournal, Self::Xfs, Self::Btrfs];
 
     /// The kernel's name of the type.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Ext4 | Self::Ext4NoJournal => "ext4",
+            Self::Ext4 | Self::Ext4NoJournal | Self::Ext4InlineData => "ext4",
             Self::Xfs => "xfs",
             Self::Btrfs => "btrfs",
         }
@@ -37,7 +39,7 @@ impl Fs {
     /// The smallest disk that its tools agree to format.
     pub fn smallest_disk_bytes(self) -> u64 {
         match self {
-            Self::Ext4 | Self::Ext4NoJournal => 8 << 20,
+            Self::Ext4 | Self::Ext4NoJournal | Self::Ext4InlineData => 8 << 20,
             Self::Xfs => 300 << 20,
             Self::Btrfs => 128 << 20,
         }
@@ -65,6 +67,10 @@ impl Fs {
                 maker.args(["-q", "-F", "-E", "nodiscard,lazy_itable_init=1"]);
                 maker.args(["-O", "^has_journal"]);
             }
+            Self::Ext4InlineData => {
+                maker.args(["-q", "-F", "-E", "nodiscard,lazy_itable_init=1"]);
+                maker.args(["-O", "inline_data"]);
+            }
             Self::Xfs => {
                 maker.args(["-q", "-f", "-K"]);
             }
@@ -79,7 +85,7 @@ impl Fs {
     pub(crate) fn mount(self, device: &Path, at: &Path) -> io::Result<MountPoint> {
         let options = match self {
             // Zeroing inode tables in the background would be noise on the disk.
-            Self::Ext4 | Self::Ext4NoJournal => "noinit_itable",
+            Self::Ext4 | Self::Ext4NoJournal | Self::Ext4InlineData => "noinit_itable",
             Self::Xfs => "",
             Self::Btrfs => "nodiscard",
         };
@@ -88,7 +94,7 @@ impl Fs {
 
     fn maker(self) -> &'static str {
         match self {
-            Self::Ext4 | Self::Ext4NoJournal => "mkfs.ext4",
+            Self::Ext4 | Self::Ext4NoJournal | Self::Ext4InlineData => "mkfs.ext4",
             Self::Xfs => "mkfs.xfs",
             Self::Btrfs => "mkfs.btrfs",
         }

@@ -26,7 +26,7 @@ fn works_and_leaves(filesystem: Fs) {
     pattern::check(3, 0, &fs::read(&file).unwrap()).unwrap();
     let magic = rustix::fs::statfs(disk.path()).unwrap().f_type as u32;
     let expected = match filesystem {
-        Fs::Ext4 | Fs::Ext4NoJournal => 0xef53,
+        Fs::Ext4 | Fs::Ext4NoJournal | Fs::Ext4InlineData => 0xef53,
         Fs::Xfs => 0x5846_5342,
         Fs::Btrfs => 0x9123_683e,
     };

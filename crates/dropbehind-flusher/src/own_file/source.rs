@@ -60,7 +60,7 @@ fn tell(fd: BorrowedFd<'_>, write: Write, told: &mut Vec<Write>) {
 pub(crate) struct OwnSource {
     pub(crate) file: Arc<OwnFile>,
     pub(crate) sharing: Sharing,
-    askable: Askable,
+    askable: Cell<Askable>,
     /// Pages have been counted since the file was last asked.
     counted: Cell<bool>,
     /// Permanent. Asking once more would take the error from files opened later.
@@ -91,11 +91,11 @@ impl OwnSource {
         OwnSource {
             file,
             sharing,
-            askable: match sharing {
+            askable: Cell::new(match sharing {
                 Sharing::Own => prepare_to_ask(fd),
                 // This is the program's description: its errors are not ours to ask for.
                 Sharing::Shared => Askable::NotThisFile,
-            },
+            }),
             counted: Cell::new(false),
             keeping: Cell::new(None),
             written_total: 0,
@@ -210,8 +210,8 @@ impl OwnSource {
         if !self.file.was_written() {
             return Ok(None);
         }
-        match self.askable {
-            Askable::Yes => {}
+        match self.askable.get() {
+            Askable::Yes | Askable::InInode => {}
             Askable::NotThisFile => return Ok(Some(Keeping::NotAskable)),
             Askable::NotThere => return Ok(None),
         }
@@ -224,6 +224,13 @@ impl OwnSource {
             if residency::count_own(fd, page).is_ok_and(|counted| counted.unwritten_bytes() > 0) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
+        }
+        if self.askable.get() == Askable::InInode {
+            match prepare_to_ask(fd) {
+                Askable::InInode => return Ok(None),
+                outgrown => self.askable.set(outgrown),
+            }
+            return self.ask(fd, range, just_now);
         }
         match writeback_error(fd, range.start) {
             // The file ends before it, so there is nothing to keep, and nothing was asked.
