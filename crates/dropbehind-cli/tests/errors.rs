@@ -514,7 +514,12 @@ fn each_exit_code_means_what_the_manual_says() {
 
 #[test]
 fn what_not_even_root_may_write_is_told_with_what_protects_it() {
-    need!(Need::Root, Need::Tool("chattr"), Need::Tool("swapon"));
+    need!(all MountedFs::needs(Fs::Ext4));
+    need!(
+        Need::Tool("chattr"),
+        Need::Tool("mkswap"),
+        Need::Tool("swapon")
+    );
     let mounted = MountedFs::new(Fs::Ext4, 64 << 20).unwrap();
     let user = User::new();
     user.has("a", 10);
