@@ -45,9 +45,9 @@ pub enum Askable {
     /// Other files on its file system can. This one has no direct reads (encrypted, verified,
     /// with its data in the journal), or may not be read.
     NotThisFile,
-    /// Its data was in its inode (ext4's `inline_data`), so none of its pages had ever been written
-    /// back, and none that was clean was the only copy. Prepare again later: once it has outgrown
-    /// the inode, it may be asked.
+    /// Its data is in its inode (ext4's `inline_data`). The kernel has written none of its pages
+    /// back yet, so no writeback can have failed. Prepare again later: once the data has outgrown
+    /// the inode, the file may be asked.
     InInode,
     /// Its file system is not ext4, xfs or btrfs, and it is not a block device.
     NotThere,

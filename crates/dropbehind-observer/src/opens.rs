@@ -28,8 +28,8 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// How long a program is held up by an observer that does not read. What cannot be reported is
-/// left to the kernel. Before it reads on, it may have thousands of small files to write, and 0.1 s
-/// is not enough for that.
+/// left to the kernel. The observer may write thousands of small files before it reads on, which
+/// takes it more than 0.1 s.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// A holder that waits for the observer shows the other one this often that it is not stuck.
 const SIGN: Duration = Duration::from_millis(40);

@@ -302,8 +302,8 @@ impl Reuse {
         let is_back = |part: &ByteRange| tried.back.touches(*part);
         let some_back = parts.iter().any(is_back);
         let one_suffices = some_back || parts.iter().any(|part| part.start >= written_from);
-        // What is used again and was dropped comes back once. What stayed by mistake would stay for
-        // ever, and all of a scan might.
+        // A page dropped by mistake is read once more. One kept by mistake would stay for good, and
+        // a scan of many small files might keep all of them.
         let stays = used.again || used.once && one_suffices || used.unknown && some_back;
         let past = tried.past;
         let mut came_back_bytes = 0;

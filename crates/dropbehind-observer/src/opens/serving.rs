@@ -85,12 +85,12 @@ impl Serving {
                 asked = Instant::now();
                 if each(self) {
                     self.excess = Excess::default();
-                    self.work_off();
+                    self.handle_due();
                     self.finish_all();
                     return false;
                 }
             }
-            let looked = self.work_off();
+            let looked = self.handle_due();
             let served = Arc::clone(&self.served);
             let observer = served.observer.as_fd();
             let mut entries = vec![PollEntry::new(served.listener.as_fd(), Interest::Readable)];
@@ -137,28 +137,29 @@ impl Serving {
         }
     }
 
-    /// Begins to look at files. Returns false if it may not: looking at a file may mean waiting for
-    /// its server, so while the other holder does, this one does not look. The server may itself
-    /// wait for an open.
-    fn begin_to_look(&self) -> bool {
+    /// Shows the other holder that this one looks at files. Returns false if it may not look now:
+    /// the other one is waiting for a file's server, which may itself wait for an open that this
+    /// one has to let go.
+    fn start_looking(&self) -> bool {
         let holders = &self.served.holders;
         holders.set_looking(self.holder, true);
         let other = 1 - self.holder;
         !(holders.is_looking(other) && is_asleep(holders.thread(other)))
     }
 
-    fn end_to_look(&self) {
+    fn stop_looking(&self) {
         self.served.holders.set_looking(self.holder, false);
     }
 
-    /// Does what is due. Returns false if that must wait for the other holder.
-    pub(super) fn work_off(&mut self) -> bool {
-        let may_look = self.begin_to_look();
+    /// Finishes opens that are due, and lets held ones go. Returns false if it could not look at
+    /// files for that.
+    pub(super) fn handle_due(&mut self) -> bool {
+        let may_look = self.start_looking();
         if may_look {
             self.finish_due();
         }
         self.let_held_go(may_look);
-        self.end_to_look();
+        self.stop_looking();
         may_look
     }
 
@@ -234,9 +235,9 @@ impl Serving {
         let opens = self.unfinished.iter_mut();
         let earlier = opens.filter(|open| open.call.thread == call.thread);
         earlier.for_each(|open| open.is_over = true);
-        let may_look = self.begin_to_look();
+        let may_look = self.start_looking();
         let goes_on = self.prepare(call, may_look);
-        self.end_to_look();
+        self.stop_looking();
         goes_on
     }
 
@@ -409,10 +410,10 @@ impl Serving {
 
     /// Finishes all opens, unless that must wait for the other holder.
     pub(super) fn finish_all(&mut self) {
-        if self.begin_to_look() {
+        if self.start_looking() {
             self.finish_where(|open| !matches!(open.what, What::Reported));
         }
-        self.end_to_look();
+        self.stop_looking();
     }
 
     fn finish_where(&mut self, is_wanted: impl FnMut(&mut Unfinished) -> bool) {

@@ -27,7 +27,7 @@ pub fn stand_by(served: Served, holder: usize, other: i32, mut start_spare: Star
         ];
         let _ = poll(&mut ends, Some(TICK));
         let is_dead = ends[0].is_ready();
-        serving.work_off();
+        serving.handle_due();
         let mut entry = [PollEntry::new(listener, Interest::Readable)];
         let ready = poll(&mut entry, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0);
         if entry[0].is_hung_up() {
